@@ -350,7 +350,8 @@ def draw(points: list[Point], groups: dict[str, list[str]], path: Path) -> None:
                 line = [(rate, mean_at(some, method, quality, rate)) for rate in RATES]
                 drawn = [(rate, value) for rate, value in line if value is not None]
                 if drawn:
-                    panel.plot(*zip(*drawn, strict=True), "o-", color=color, markersize=3, label=method)
+                    name = "nestcode, refined" if method == REFINED else method
+                    panel.plot(*zip(*drawn, strict=True), "o-", color=color, markersize=3, label=name)
             panel.set(xscale="log", xlabel="bits per pixel", ylabel=label, title=named)
             panel.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
             panel.minorticks_off()

@@ -1,9 +1,10 @@
 """What an index costs beside its codes: bytes per item by part, and the first search after opening it.
 
 Items are CIFAR-10 with --data DIR, else patches of the sample images. "heads" and "tables" are the prefix tree,
-"places" finds items by id; "blocks" are the bits that fast-scan reads, in its own order, with "biases", and "norms"
-those that ADC and angles need; "prepared" is what a search keeps beside these. Times are CPU times; NumPy's is a matrix
-product and argpartition.
+"places" finds items by id: heads are in memory after the first neighborhood, places after the first use of an id;
+"all uses" is after a search and both of these. "blocks" are the bits that fast-scan reads, in its own order, with
+"biases", and "norms" those that ADC and angles need; "prepared" is what a search keeps beside these. Times are CPU
+times; NumPy's is a matrix product and argpartition.
 """
 
 import shutil
@@ -32,7 +33,8 @@ def main() -> None:
     width = 64 if options.quick else 256
     coders = [kind(width).fit(items[:10_000]) for kind in (LinearCoder, ResidualCoder, CellCoder)]
     sizes = [bytes_of(coder, items, queries) for coder in coders]
-    times = [times_of(coder, items, queries) for coder in coders]
+    times = [times_of(coder, items, queries, graph=False) for coder in coders]
+    times.append({**times_of(coders[0], items, queries, graph=True), "coder": "LinearCoder, graph"})
     show(f"Bytes per item beside {width // 8} of the code, {len(items):,} {name}", sizes, "after a search")
     show(
         "Milliseconds of one query",
@@ -44,21 +46,24 @@ def main() -> None:
 
 
 def bytes_of(coder: Coder, items: Rows, queries: Rows) -> dict[str, Any]:
-    """Return the bytes per item of each part but the codes, after a search."""
+    """Return the bytes per item of each part but the codes, after a search; and of all after all uses."""
     index = Index(coder)
     index.add(items)
     index.search(queries)
     sizes = index.nbytes_by_part()
-    sizes.pop("codes", None)  # a small index has all items in its buffer
+    own = sizes.pop("codes", 0)  # a small index has all items in its buffer
     parts = {part: sizes.get(part, 0) / len(index) for part in PARTS}
-    return {"coder": type(coder).__name__, **parts, "all": sum(sizes.values()) / len(index)}
+    index.neighborhood(queries, size=10)
+    index.codes([0])
+    used = (index.nbytes - own) / len(index)
+    return {"coder": type(coder).__name__, **parts, "all": sum(sizes.values()) / len(index), "all uses": used}
 
 
-def times_of(coder: Coder, items: Rows, queries: Rows) -> dict[str, Any]:
+def times_of(coder: Coder, items: Rows, queries: Rows, *, graph: bool) -> dict[str, Any]:
     """Return milliseconds to open an index, of the first search and of later ones, and of searches in a small index."""
     folder = Path(tempfile.mkdtemp())
     try:
-        index = Index(coder)
+        index = Index(coder, graph=graph)
         index.add(items)
         index.save(folder)
         clock = time.process_time

@@ -27,8 +27,8 @@ from _report import save, show
 from _retrieval_codes import PEERS, knn_accuracy, peer_precision, precision_of
 from nestcode import data
 from nestcode.lengths import Beyond, Lengths, LogUniform
-from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, RandomViews
-from nestcode.training import Run, Training, train
+from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, OrderedNetwork, RandomViews
+from nestcode.training import Contrastive, Invariance, Run, Training, train
 from nestcode.training.runtime.accelerator import pick_device
 
 PARTS = ("labels", "peers", "views", "autoencoder", "invariant")
@@ -149,7 +149,7 @@ def precision_rows(task: Task, options: argparse.Namespace) -> list[dict[str, An
     return rows
 
 
-ModelAndTraining = tuple[OrderedAutoencoder, Training]
+ModelAndTraining = tuple[OrderedNetwork, Training]
 
 
 def label_model(task: Task, options: argparse.Namespace, seed: int) -> ModelAndTraining:
@@ -200,8 +200,7 @@ def view_model(task: Task, options: argparse.Namespace) -> ModelAndTraining:
         batch_size=options.view_batch,
         learning_rate=options.view_rate,
         weight_decay=0.01,
-        contrastive=1.0,
-        temperature=options.temperature,
+        contrastive=Contrastive(1.0, options.temperature),
         reconstruction=0.0,
         holdout=0.02,
         compile=False,  # PyTorch 2.11's compiler fails on the color jitter
@@ -221,7 +220,9 @@ def paper_model(task: Task, options: argparse.Namespace, invariant: bool) -> Mod
         spread="common",
     )
     training = Training(
-        steps=options.autoencoder_steps, batch_size=128 if options.quick else 1000, invariance=0.1 if invariant else 0.0
+        steps=options.autoencoder_steps,
+        batch_size=128 if options.quick else 1000,
+        invariance=Invariance(0.1 if invariant else 0.0),
     )
     return model, training
 
@@ -240,7 +241,7 @@ def train_and_encode(
     path = None if options.logs is None else options.logs / f"{name.replace(', ', '-').replace(' ', '-')}.jsonl"
     log(f"{name}: {training.total_steps(len(task.base))} steps of {training.batch_size}")
     start = time.perf_counter()
-    labels = task.labels if isinstance(model, OrderedClassifier) else None
+    labels = None if model.classes is None else task.labels
     reports = train(model, task.base, training, Run(log=path, report_every=200), labels=labels)
     seconds = time.perf_counter() - start
     last = reports[-1]
@@ -250,7 +251,7 @@ def train_and_encode(
     return {"base": bits_of(model, task.base), "queries": bits_of(model, task.queries)}, seconds
 
 
-def bits_of(model: OrderedAutoencoder, X: NDArray[Any]) -> NDArray[np.bool_]:
+def bits_of(model: OrderedNetwork, X: NDArray[Any]) -> NDArray[np.bool_]:
     """Return the codes of images as booleans, (n, width)."""
     parts: list[Tensor] = []
     with torch.inference_mode():

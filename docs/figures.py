@@ -266,7 +266,7 @@ def search_images() -> Figure:
     cut = nc.data.patches(list(nc.data.sample_images().values()), size=12, n=8_000, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-100], X[-100:]
-    index = nc.Index(nc.CellCoder(width=256).fit(base))
+    index = nc.Index(nc.fit(base, width=256))
     index.add(base)
     contrast = queries.reshape(-1, 144, 3).mean(axis=2).std(axis=1)
     busy = queries[np.argsort(contrast)[-25:]]
@@ -275,7 +275,7 @@ def search_images() -> Figure:
     results = {"codes of 32 bytes": index.search(chosen, k=5),
                "codes, reranked by pixels": index.search(chosen, k=5, vectors=base)}  # fmt: skip
     for axes, (name, hits) in zip(figure.subplots(1, 2), results.items(), strict=True):
-        sheet = np.ones((5 * 13 - 1, 6 * 13 + 2, 3), dtype=np.float32)
+        sheet = np.ones((5 * 13 - 1, 6 * 13 + 8, 3), dtype=np.float32)  # white at the right parts the panels
         for i in range(5):
             for j, row in enumerate([chosen[i], *base[hits.ids[i]]]):
                 x = 13 * j + (3 if j else 0)

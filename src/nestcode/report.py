@@ -27,26 +27,30 @@ GRAY = "#999999"
 COLORS = BLUE, VERMILLION, GREEN, PURPLE  # of curves, in order
 
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 17px/1.55 system-ui, sans-serif; color: #1b1f24; background: #fff; margin: 0 auto;
+:root { color-scheme: light dark; --text: #1b1f24; --faint: #57606a; --page: #fff;
+  --panel: #f2f4f6; --line: #d7dce1; --link: #0b5cad; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #dfe3e8; --faint: #9aa4af; --page: #16191d; --panel: #242a31; --line: #3a424b; --link: #7cb8f2; }
+}
+body { font: 17px/1.55 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 0 auto;
   max-width: 56rem; padding: 2.5rem 1.25rem 4rem; }
 h1 { font-size: 2rem; margin: 0 0 .5rem; }
-h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; padding-top: 1rem; border-top: 1px solid #d7dce1; }
+h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 p { max-width: 44rem; }
 figure { margin: 1.5rem 0; }
-figure img { max-width: 100%; height: auto; display: block; }
-figcaption, caption { color: #57606a; font-size: .9rem; text-align: left; margin-top: .5rem; max-width: 44rem; }
+figure img { max-width: 100%; height: auto; display: block; background: #fff; border-radius: 4px; }
+figcaption, caption { color: var(--faint); font-size: .9rem; text-align: left; margin-top: .5rem; max-width: 44rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; min-width: min(26rem, 100%); font-variant-numeric: tabular-nums; }
 caption { caption-side: bottom; }
-th, td { padding: .35rem .9rem; text-align: right; border-bottom: 1px solid #e4e8ec; }
+th, td { padding: .35rem .9rem; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .words th, .words td { text-align: left; vertical-align: top; }
 li { max-width: 44rem; }
-a { color: #0b5cad; }
-footer { margin-top: 3rem; color: #57606a; font-size: .85rem; }
-code { font-size: .9em; background: #f2f4f6; padding: .1em .3em; border-radius: 3px; }
-pre { background: #f2f4f6; border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; line-height: 1.45; }
+a { color: var(--link); }
+footer { margin-top: 3rem; color: var(--faint); font-size: .85rem; }
+code { font-size: .9em; background: var(--panel); padding: .1em .3em; border-radius: 3px; }
+pre { background: var(--panel); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; line-height: 1.45; }
 pre code { padding: 0; background: none; }
 """
 

@@ -19,7 +19,7 @@ import secrets
 import stat
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -258,7 +258,7 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
     name = f".{path.name}.{token}"  # an index recognizes leftover drafts by this name
     draft = path.with_name(name if len(os.fsencode(name)) <= LONGEST else f".{token}")
     try:
-        with naming_full_disk(path):
+        with naming_file(path):
             write_new(draft, pieces)
             draft.replace(path)
     except BaseException:
@@ -284,7 +284,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a new file durably (fsync), replacing what a crash may have left at `path`."""
     path.unlink(missing_ok=True)  # never written through: it may be a link, or mapped by a reader
-    with naming_full_disk(path), path.open("xb", buffering=0) as file:
+    with naming_file(path), path.open("xb", buffering=0) as file:
         for piece in pieces:
             left = memoryview(piece)
             while left:
@@ -293,22 +293,24 @@ def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 @contextmanager
-def naming_full_disk(path: Path) -> Iterator[None]:
-    """Let errors of a full disk name the path that is being written and the remedy; they stay an OSError."""
+def naming_file(path: Path) -> Iterator[None]:
+    """Let the system's errors name the path that is being written, not its draft, and the remedy; types stay."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno is None:  # ours
             raise
-        full = OSError(f"{path} cannot be written, as its disk is full: make room, or choose another place")
-        full.errno = error.errno
-        raise full from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = ", as its disk is full: make room, or" if full else f" ({os.strerror(error.errno)}):"
+        named = type(error)(f"{path} cannot be written{why} choose another place")
+        named.errno = error.errno
+        raise named from error
 
 
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, durably."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    with naming_full_disk(path):
+    with naming_file(path):
         path.mkdir(parents=True, exist_ok=True)
         for folder in missing:
             sync_folder(folder.parent)
@@ -493,6 +495,59 @@ class Mapped:
                 f"{self.path} is damaged: block {self.guard.first_damaged} of {self._block:,} bytes does not match its "
                 "checksum: restore a copy, or build it again"
             )
+
+
+class MappedArrays(dict[str, Mapped]):
+    """The mapped arrays among some, by name. Those in memory are missing, and need no verification.
+
+    >>> MappedArrays().touch()  # all is in memory
+    """
+
+    few_reads = False  # from now on: what searches scan is held in memory
+
+    def guard(self, name: str) -> _core.ChecksumGuard | None:
+        """Return what watches an array, or None in memory."""
+        return self[name].guard if name in self else None
+
+    def touch(self, *, but: Collection[str] = ()) -> None:
+        """Verify the checksums of what was not read before; call it before reading everything, or all but some."""
+        for name, mapped in self.items():
+            if name not in but:
+                mapped.touch(0, mapped.array.nbytes)
+
+    def touch_rows(self, name: str, positions: NDArray[np.uint32]) -> None:
+        """Verify the checksums of some rows of an array; positions beyond the last one are ignored."""
+        if name in self:
+            self[name].touch_rows(positions)
+
+    def verify(self) -> None:
+        """Verify all checksums, also of what was read before."""
+        for mapped in self.values():
+            mapped.verify()
+
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
+        for mapped in self.values():
+            mapped.check()
+
+    def check_sizes(self) -> None:
+        """Raise if a file was truncated."""
+        for mapped in self.values():
+            mapped.check_size()
+
+    def release(self) -> None:
+        """Let go of arrays that were read whole, where few reads will follow."""
+        if self.few_reads:
+            for mapped in self.values():
+                mapped.expect_few_reads()
+
+    def stays_in_file(self, name: str) -> bool:
+        """Return whether searches read a few rows of an array from its file."""
+        return self.few_reads and name in self
+
+    def read_ahead(self, name: str, positions: NDArray[np.int64]) -> bool:
+        """Ask the system for rows that stay in a file, and return whether some were not in memory."""
+        return self.stays_in_file(name) and _core.read_ahead(self[name].array, self[name].guard, positions)
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

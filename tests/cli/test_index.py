@@ -76,16 +76,15 @@ def test_parts_are_searched_as_one_index(built: Path) -> None:
     assert {name: facts[name] for name in one if name not in ("segments", "bytes")} == {
         name: one[name] for name in one if name not in ("segments", "bytes")
     }
-    assert json.loads(fine("index", "info", *parts, "--json")) == facts
     assert json.loads(fine("index", "verify", *parts, "--json")) == {
         "paths": list(map(str, parts)), "count": 400, "intact": True
     }  # fmt: skip
     assert fine("index", "verify", *parts).splitlines() == list(map(str, parts))
     assert "ids must be distinct among all folders, but 0, 1, 2, … are not" in refused("index", "verify", *parts, whole)
-    for command in (("search", whole, whole, built / "q.npy"), ("info", whole, whole), ("index", "info", whole, whole)):
+    for command in (("search", whole, whole, built / "q.npy"), ("info", whole, whole)):
         assert f"must be distinct, got {whole} twice: name each once" in refused(*command)
     fine("index", "truncate", parts[1], 8)
-    for name in (("info",), ("index", "info"), ("index", "verify")):
+    for name in (("info",), ("index", "verify")):
         assert f"but {parts[1]} and {parts[0]} differ in width: build" in refused(*name, *parts)
     assert "there is no index in" in refused("info", *parts, built / "v.npy")
 
@@ -124,7 +123,7 @@ def test_tuning_is_kept_with_the_index(built: Path) -> None:
         assert index.effort is not None
         assert index.effort.candidates == tuned["candidates"]
         expected = index.evaluate(np.load(built / "q.npy"), 3, candidates=50, exact=items)
-    assert f"candidates={tuned['candidates']}, items=400" in fine("index", "info", folder)
+    assert f"candidates={tuned['candidates']}, items=400" in fine("info", folder)
     (found,) = lines("evaluate", *given, "--candidates", 50, "--exact", built / "v.npy")
     assert found["recall"] == expected.recall
     assert f"recall@3 {expected.recall:.3f}" in fine("evaluate", *given, "--candidates", 50, "--exact", built / "v.npy")
@@ -176,10 +175,9 @@ def test_add_remove_and_compact(built: Path) -> None:
     fine("index", "remove", index, 0, 1)
     assert "but 0 is not" in refused("index", "remove", index, 2, 0)
     assert json.loads(fine("index", "remove", index, "--ids", built / "ids.npy", "--json"))["removed"] == 3
-    facts = json.loads(fine("index", "info", index, "--json"))
+    facts = json.loads(fine("info", index, "--json"))
     assert (facts["count"], facts["width"], facts["largest_id"]) == (399, 64, 5000)
     assert facts["removed"] > 0
-    assert json.loads(fine("info", index, "--json")) == facts
     facts = json.loads(fine("index", "compact", index, "--json"))
     assert facts["bytes"] < facts["bytes_before"]
     facts = json.loads(fine("info", index, "--json"))
@@ -236,7 +234,7 @@ def test_damage_is_an_error(built: Path) -> None:
     part.write_bytes(data[:-1])
     assert "is damaged" in refused("index", "verify", index)
     (index / "manifest.json").write_text("{}")
-    for command in (("index", "info"), ("index", "verify"), ("index", "compact"), ("info",)):
+    for command in (("index", "verify"), ("index", "compact"), ("info",)):
         assert "is damaged or was not written by Nestcode" in refused(*command, index)
 
 

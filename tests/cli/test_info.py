@@ -102,7 +102,7 @@ def test_info_notices_a_file_of_an_index_that_is_truncated_or_missing(tmp_path: 
         path.write_bytes(data[:-1])
         assert str(path) in refused("info", tmp_path / "index")
         path.unlink()
-        assert f"{path} is missing" in refused("index", "info", tmp_path / "index")
+        assert f"{path} is missing" in refused("info", tmp_path / "index")
         path.write_bytes(data)
     fine("info", tmp_path / "index")
 

@@ -287,6 +287,33 @@ def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_p
     assert not (tmp_path / "b").exists()
 
 
+def test_what_cannot_be_opened_or_named_is_skipped(photos: Path, tmp_path: Path) -> None:
+    odd = ["link.png", "two\nlines.png"]
+    (photos / odd[0]).symlink_to(tmp_path / "nowhere")
+    Image.fromarray(PIECE).save(photos / odd[1])
+    said = refused("compress", photos, "-o", tmp_path / "a.nest")
+    assert f"{photos / odd[0]}'; --skip-damaged skips it" in said
+    result = run("compress", photos, "-o", tmp_path / "a.nest", "--skip-damaged", "--bpp", 0.01)
+    assert result.stderr.count("skipped: ") == 2
+    assert "link.png" in result.stderr
+    assert r"two\nlines.png" in result.stderr
+    assert set(stream_info((tmp_path / "a.nest").read_bytes()).names) == set(SHAPES)
+
+
+def test_a_damaged_stream_writes_no_image(photos: Path, tmp_path: Path) -> None:
+    stream, out = tmp_path / "a.nest", tmp_path / "out"
+    fine("compress", photos, "-o", stream)
+    data = bytearray(stream.read_bytes())
+    data[-10] ^= 1  # in the last block, which some images do not need
+    stream.write_bytes(data)
+    assert "does not match its checksum" in refused("decompress", stream, "-o", out)
+    assert not out.exists()
+    fine("decompress", stream, "-o", out, "--bpp", 0.1)  # from the blocks before it
+    with pytest.warns(UserWarning, match="does not match its checksum"):
+        fine("decompress", stream, "-o", out, "--on-damage", "keep", "--force")
+    assert len([*out.rglob("*.png")]) == len(SHAPES)
+
+
 def test_outputs_are_not_overwritten_without_force(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "a.nest", tmp_path / "out"
     stream.write_text("mine")

@@ -422,7 +422,7 @@ def test_crafted_arrays_crash_nothing(tmp_path: Path) -> None:
         target=query_crafted, args=(tmp_path / "source", tmp_path / "crafted", 100)
     )
     process.start()
-    process.join(timeout=120)
+    process.join(timeout=600)
     if process.is_alive():
         process.kill()
         raise AssertionError("a search did not end")

@@ -430,8 +430,9 @@ def test_closing_saves_no_changes_that_were_not_committed(tmp_path: Path) -> Non
     assert len(Index.open(tmp_path)) == ROWS
 
 
-def test_closing_without_saving_graphs_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
-    """Also where a graph was built since the last commit, and a copy was restored meanwhile."""
+@pytest.mark.parametrize("save_graphs", [False, True])
+def test_closing_leaves_a_restored_copy_as_it_is(save_graphs: bool, tmp_path: Path) -> None:
+    """Also where a graph was built since the last commit."""
     plain().save(tmp_path)
     copy = contents(tmp_path)
     index = Index.open(tmp_path, mode="a")
@@ -443,7 +444,7 @@ def test_closing_without_saving_graphs_leaves_the_folder_as_it_is(tmp_path: Path
         path.unlink()
     for name, data in copy.items():
         (tmp_path / name).write_bytes(data)
-    index.close(save_graphs=False)
+    index.close(save_graphs=save_graphs)
     assert contents(tmp_path) == copy
     with Index.open(tmp_path, mode="a") as again:  # the lock is free
         assert len(again) == ROWS

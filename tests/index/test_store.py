@@ -203,3 +203,76 @@ def test_a_reader_does_not_refresh_to_another_index(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="holds another index now, of another width, coder or vectors"):
             reader.refresh()
     assert reader.codes(reader.ids) == codes(10)
+
+
+def test_heads_and_places_are_in_memory_once_they_are_used(tmp_path: Path) -> None:
+    index, plain = Index(width=64), Index(width=64)
+    for one in (index, plain):
+        one.add(codes(3000))
+    index.search(codes(3), k=2)
+    index.save(tmp_path / "x")
+    index.compact()
+    assert {"heads", "places"}.isdisjoint(index.nbytes_by_part())
+    index.neighborhood(codes(3), size=2)
+    assert index.nbytes_by_part()["heads"] == 8 * 3000
+    assert "places" not in index.nbytes_by_part()
+    assert 7 in index
+    assert index.nbytes_by_part()["places"] == 4 * 3000
+    plain.neighborhood(codes(1), size=1)
+    assert 7 in plain
+    plain.save(tmp_path / "y")  # files hold both, whether they were used or not
+    assert contents(tmp_path / "x") == contents(tmp_path / "y")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
+
+
+def restore(folder: Path, copied: dict[str, bytes]) -> None:
+    for name in contents(folder):
+        (folder / name).unlink()
+    for name, data in copied.items():
+        (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_commit_never_replaces_another_than_its_writers_last(later: bool, tmp_path: Path) -> None:
+    """Neither an older copy that was restored, nor one with files of the same names that the writer would write."""
+    folder = saved(tmp_path / "x")
+    other = shutil.copytree(folder, tmp_path / "other")
+    if later:
+        with Index.open(other, mode="a") as branch:
+            branch.add(codes(7, seed=2))
+            branch.commit()
+    with Index.open(folder, mode="a") as writer:
+        if not later:
+            writer.add(codes(10, seed=1))
+            writer.commit()
+        restore(folder, contents(other))
+        writer.add(codes(3, seed=3), ids=[500, 501, 502])
+        for _ in range(2):  # it is not forgotten either
+            with pytest.raises(InvalidInput, match=r"x holds another now.*save .* another folder .*refresh\(\)"):
+                writer.commit()
+        with pytest.raises(InvalidInput, match=r"this writer's last one, and the writer has changes: .*rollback\(\)"):
+            writer.refresh()
+        assert contents(folder) == contents(other)
+        assert writer.codes([500, 501, 502]) == codes(3, seed=3)  # what was pending is still there
+        writer.save(tmp_path / "kept")
+        assert len(Index.open(tmp_path / "kept")) == len(writer)
+        writer.rollback()
+        assert (writer.refresh(), writer.refresh()) == (True, False)
+        assert np.array_equal(writer.ids, Index.open(other).ids)
+        writer.add(codes(2, seed=4))
+        writer.commit()
+    found = Index.open(folder)
+    found.verify()
+    assert len(found) == len(Index.open(other)) + 2
+
+
+def test_a_commit_whose_manifest_is_gone_writes_nothing(tmp_path: Path) -> None:
+    with Index.open(saved(tmp_path), mode="a") as writer:
+        (tmp_path / "manifest.json").unlink()
+        before = contents(tmp_path)
+        with pytest.raises(InvalidInput, match="holds none now"):
+            writer.commit()
+        assert contents(tmp_path) == before

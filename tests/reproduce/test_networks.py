@@ -3,6 +3,7 @@
 import io
 import shutil
 import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -60,8 +61,22 @@ def test_an_interrupted_network_continues_as_if_it_had_not_stopped(tmp_path: Pat
 
 def test_a_deadline_interrupts_the_piece_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    made = [Piece("first", lambda: done.append("first")), Piece("second", lambda: time.sleep(60))]
+    begun = threading.Event()
+
+    class Timer(threading.Timer):
+        """Counts from the second piece on, however long the first takes."""
+
+        def run(self) -> None:
+            begun.wait()
+            super().run()
+
+    def second() -> None:
+        begun.set()
+        time.sleep(600)
+
+    made = [Piece("first", lambda: done.append("first")), Piece("second", second)]
     monkeypatch.setattr(networks, "pieces", lambda _: made)
+    monkeypatch.setattr(threading, "Timer", Timer)
     assert train_networks(lab_of(tmp_path), ["first"], deadline=60)
     assert not train_networks(lab_of(tmp_path), deadline=0.2)
     assert done == ["first", "first"]

@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,33 @@ def test_what_is_there_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mon
         | contents([merge_range(shards, splitters, 0, tmp_path / "part")])
         == before
     )
+
+
+def test_a_shard_of_something_else_is_refused(tmp_path: Path) -> None:
+    out, other = tmp_path / "shard", LinearCoder(width=40).fit(X[:100])
+    before = contents([encode_shard(X[:50], IDS[:50], out, CODER)])
+    calls: list[tuple[Any, Any, Any, dict[str, Any]]] = [
+        (X[1:51], IDS[:50], CODER, {}),
+        (X[:49], IDS[:49], CODER, {}),
+        (X[:50], IDS[50:100], CODER, {}),
+        (X[:50], IDS[:50], other, {}),
+        (X[:50], IDS[:50], CODER, {"width": 32}),
+        (X[:50], IDS[:50], CODER, {"vectors": "int8"}),
+        (CODER.encode(X[:50]), IDS[:50], None, {}),
+    ]
+    for items, ids, coder, settings in calls:
+        with pytest.raises(InvalidInput, match="not the shard of these items"):
+            encode_shard(items, ids, out, coder, **settings)
+    assert contents([encode_shard(X[:50], IDS[:50], out, CODER, width=40)]) == before
+    Index(CODER).save(tmp_path / "index")
+    with pytest.raises(InvalidInput, match="not the shard of these items"):
+        encode_shard(X[:50], IDS[:50], tmp_path / "index", CODER)
+
+
+def test_one_shard_is_one_path(tmp_path: Path) -> None:
+    shard = encoded(tmp_path, [np.arange(50)])[0]
+    one, many = merge_shards(str(shard), tmp_path / "one", 1), merge_shards([shard], tmp_path / "many", 1)
+    assert contents(one) == contents(many)
 
 
 def test_parts_of_other_items_are_not_mixed(tmp_path: Path) -> None:

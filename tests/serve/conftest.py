@@ -1,5 +1,6 @@
 """A small index on disk, and a server of it."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,16 @@ from nestcode.client import Client
 from nestcode.serve import Service, create_app, in_thread
 
 WIDTH, FEATURES = 48, 12
+PATIENCE = 120  # seconds: what a test waits for comes, however busy the machine is
 Start = Callable[..., str]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Return once a condition holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 @pytest.fixture(scope="package")
@@ -52,7 +62,7 @@ def client(url: str) -> Iterator[Client]:
 
 @pytest.fixture(scope="package")
 def http(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, timeout=20) as opened:
+    with httpx.Client(base_url=url, timeout=PATIENCE) as opened:
         yield opened
 
 

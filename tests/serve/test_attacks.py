@@ -6,10 +6,13 @@ import gzip
 import json
 import os
 import socket
+import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,11 +25,13 @@ from nestcode.cli.serve import _check_hub, token_of
 from nestcode.errors import InvalidInput, Unavailable
 from nestcode.serve import Items, Limits, Service, create_app, in_thread
 from nestcode.serve.guard import check_origins
+from nestcode.serve.protocol import LimitedProtocol
 from nestcode.serve.server import check_token, listen
 from nestcode.wire import CODES, FLOAT32, HITS
-from tests.serve.conftest import FEATURES, WIDTH, error_of
+from tests.serve.conftest import FEATURES, PATIENCE, WIDTH, error_of, wait_for
 
-SMALL = Limits(body=20_000, rows=50, k=20, seconds=0.3)
+SMALL = Limits(body=20_000, rows=50, k=20, seconds=PATIENCE)
+IMPATIENT = replace(SMALL, seconds=0.3)
 TOKEN = "correct horse battery staple"
 ROW = [0.5] * FEATURES
 LAST = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -41,14 +46,21 @@ def small(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ht
     (place / "streams" / "notes.txt").write_text("secret")
     (place / "secret.nest").write_text("secret")
     service = Service(folder, items=Items("text", ["one", "two"]), streams=place / "streams", limits=SMALL)
-    with in_thread(create_app(service), SMALL) as url, httpx.Client(base_url=url, timeout=20) as opened:
+    with in_thread(create_app(service), SMALL) as url, httpx.Client(base_url=url, timeout=PATIENCE) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def impatient(folder: Path) -> Iterator[str]:
+    """The address of a server that does not wait; busy clients may come too late, and try again."""
+    with in_thread(create_app(Service(folder, limits=IMPATIENT)), IMPATIENT) as url:
+        yield url
 
 
 def talk(url: str, *parts: bytes) -> bytes:
     """Send raw bytes, and return what comes back until the server closes."""
     address = urlsplit(url)
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=PATIENCE) as connection:
         for part in parts:
             connection.sendall(part)
         received = b""
@@ -144,7 +156,7 @@ def test_unknown_routes_are_refused_in_json(small: httpx.Client) -> None:
         assert (answer.status_code, "/openapi.json lists all routes" in error_of(answer)) == (status, True)
 
 
-def test_a_body_of_unknown_size_is_cut_off_and_a_slow_one_too(small: httpx.Client) -> None:
+def test_a_body_of_unknown_size_is_cut_off_and_a_slow_one_too(small: httpx.Client, impatient: str) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(30):
             yield bytes(1000)
@@ -152,34 +164,51 @@ def test_a_body_of_unknown_size_is_cut_off_and_a_slow_one_too(small: httpx.Clien
     answer = small.post("/v1/search", content=chunks(), headers={"Content-Type": FLOAT32})
     assert answer.status_code == 413
     head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FLOAT32}\r\nContent-Length: 48\r\n\r\n"
-    slow = talk(str(small.base_url), head.encode(), bytes(5))
-    assert b" 408 " in slow.split(b"\r\n")[0]
-    assert b"within 0.3 s" in slow
+    answers: list[bytes] = []
+
+    def refused() -> bool:
+        with contextlib.suppress(OSError):  # it was closed before all was sent
+            answers.append(talk(impatient, head.encode(), bytes(5)))
+        return any(answers)
+
+    wait_for(refused)
+    assert b" 408 " in answers[-1].split(b"\r\n")[0]
+    assert b"within 0.3 s" in answers[-1]
 
 
-def test_heads_without_end_are_cut_off(small: httpx.Client) -> None:
+def test_heads_without_end_are_cut_off(small: httpx.Client, impatient: str) -> None:
     with pytest.raises(OSError, match=r"reset|[Pp]ipe"):
         talk(str(small.base_url), b"GET / HTTP/1.1\r\nA: ", *[bytes(b"a" * 65536)] * 40)
-    assert talk(str(small.base_url), b"GET / HTTP/1.1\r\nA: b") == b""
-    assert talk(str(small.base_url)) == b""
+    with contextlib.suppress(OSError):
+        assert talk(impatient, b"GET / HTTP/1.1\r\nA: b") == b""
+    assert talk(impatient) == b""
     assert b" 400 " in talk(str(small.base_url), b"\x16\x03\x01 no HTTP at all\r\n\r\n")
     assert small.get("/healthz").text == "ok\n"
+    wait_for(lambda: alive(impatient))
+
+
+def alive(url: str) -> bool:
+    """Return whether a server answers; an impatient one may have closed the connection before the request."""
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/healthz", timeout=PATIENCE).status_code == 200
+    return False
 
 
 def test_silent_connections_lock_nobody_out(folder: Path) -> None:
     """Where too many are open, the one that has waited longest for a request is closed; requests in progress go on."""
-    limits = Limits(connections=8, seconds=20)
+    limits = Limits(connections=8, seconds=PATIENCE)
     with in_thread(create_app(Service(folder)), limits) as url, contextlib.ExitStack() as stack:
         address = urlsplit(url)
-        head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FLOAT32}\r\nContent-Length: 48\r\n\r\n"
-        working = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=20))
-        working.sendall(head.encode() + bytes(5))
-        time.sleep(0.05)  # its head has arrived
-        silent = [socket.create_connection((address.hostname, address.port), timeout=20) for _ in range(20)]
+        head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FLOAT32}\r\nContent-Length: 48\r\n"
+        working = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=PATIENCE))
+        working.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        assert b" 100 " in working.recv(65536)  # its head has arrived
+        working.sendall(bytes(5))
+        silent = [socket.create_connection((address.hostname, address.port), timeout=PATIENCE) for _ in range(20)]
         for one in silent:
             stack.enter_context(one)
             one.setblocking(False)
-        assert httpx.get(f"{url}/healthz", timeout=20).status_code == 200
+        assert httpx.get(f"{url}/healthz", timeout=PATIENCE).status_code == 200
         assert silent[0].recv(1) == b""
         with pytest.raises(BlockingIOError):
             silent[-1].recv(1)
@@ -194,57 +223,73 @@ LARGE = 8 << 20  # bytes, more than the system takes for a client that does not 
 def deaf(url: str, requests: int = 3) -> Iterator[socket.socket]:
     """A connection with pipelined requests for large answers, of which nothing is read."""
     address = urlsplit(url)
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=PATIENCE) as connection:
         connection.sendall(b"GET /v1/streams/large.nest HTTP/1.1\r\nHost: localhost\r\n\r\n" * requests)
         yield connection
 
 
 def test_clients_that_do_not_read_lock_nobody_out(tmp_path: Path) -> None:
     (tmp_path / "large.nest").write_bytes(bytes(LARGE))
-    limits = Limits(connections=4, seconds=20)
+    limits = Limits(connections=4, seconds=2 * PATIENCE)
     with in_thread(create_app(Service(streams=tmp_path)), limits) as url, contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(deaf(url))
-        end = time.monotonic() + limits.seconds / 2
-        while (status := httpx.get(f"{url}/healthz", timeout=20).status_code) == 503 and time.monotonic() < end:
-            time.sleep(0.05)  # answers that are still being sent are not given up
-        assert status == 200
+        wait_for(lambda: alive(url))  # answers that are still being sent are not given up
 
 
 def test_nothing_more_is_sent_once_a_connection_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The first of pipelined requests stops too; asyncio warns of writes to a connection that is gone."""
     (tmp_path / "large.nest").write_bytes(bytes(4 * LARGE))
-    with in_thread(create_app(Service(streams=tmp_path)), SMALL) as url:
+    with in_thread(create_app(Service(streams=tmp_path)), IMPATIENT) as url:
         for _ in range(4):
-            with deaf(url):
-                time.sleep(0.05)
-        time.sleep(2 * SMALL.seconds)
-        assert httpx.get(f"{url}/healthz", timeout=20).status_code == 200
+            with deaf(url) as connection:
+                connection.recv(1)  # an answer has begun
+        time.sleep(2 * IMPATIENT.seconds)
+        wait_for(lambda: alive(url))
     assert not [one for one in caplog.messages if "socket.send()" in one]
 
 
-def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:
+def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large.nest").write_bytes(bytes(LARGE))
-    with in_thread(create_app(Service(streams=tmp_path)), SMALL) as url, deaf(url, 1) as connection:
-        time.sleep(2 * SMALL.seconds)
+    lost, connection_lost = threading.Event(), LimitedProtocol.connection_lost
+
+    def note(protocol: LimitedProtocol, error: Exception | None) -> None:
+        connection_lost(protocol, error)
+        lost.set()
+
+    monkeypatch.setattr(LimitedProtocol, "connection_lost", note)
+    with in_thread(create_app(Service(streams=tmp_path)), IMPATIENT) as url, deaf(url, 1) as connection:
+        assert lost.wait(PATIENCE)
         received = 0
         with contextlib.suppress(ConnectionResetError):
             while piece := connection.recv(1 << 20):
                 received += len(piece)
         assert received < LARGE
-        with httpx.stream("GET", f"{url}/v1/streams/large.nest") as slow:  # read by and by
-            received = 0
-            for piece in slow.iter_raw(2 << 20):
-                time.sleep(SMALL.seconds / 4)
-                received += len(piece)
-            assert received == LARGE
+
+
+def test_an_answer_that_is_read_by_and_by_is_not_given_up() -> None:
+    """By a clock of our own: a busy client of an impatient server may be late."""
+    checks: list[Callable[[], None]] = []
+    left, aborted = [LARGE], threading.Event()
+    protocol: Any = object.__new__(LimitedProtocol)
+    protocol.loop = SimpleNamespace(call_later=lambda _, check: checks.append(check))
+    protocol.transport = SimpleNamespace(get_write_buffer_size=lambda: left[-1], abort=aborted.set)
+    protocol._expect_reading()
+    while left[-1]:
+        left.append(left[-1] - (1 << 20))
+        checks[-1]()
+    assert len(checks) == len(left)
+    assert not aborted.is_set()
+    checks[-1]()
+    assert aborted.is_set()
 
 
 def test_an_answer_that_takes_too_long_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service(folder, limits=SMALL, threads=1)
-    monkeypatch.setattr(service, "search", lambda *_: time.sleep(0.6))
+    service, given_up = Service(folder, limits=IMPATIENT, threads=1), threading.Event()
+    monkeypatch.setattr(service, "search", lambda *_: given_up.wait(PATIENCE))
     with in_thread(create_app(service)) as url:
-        answer = httpx.post(f"{url}/v1/search", json={"ids": [1]})
+        answer = httpx.post(f"{url}/v1/search", json={"ids": [1]}, timeout=PATIENCE)
+        given_up.set()
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     assert "within 0.3 s" in error_of(answer)
@@ -297,7 +342,7 @@ def test_other_hosts_are_refused_on_loopback(small: httpx.Client) -> None:
 
 
 def test_answers_that_would_block_others_are_refused(folder: Path) -> None:
-    with in_thread(create_app(Service(folder))) as url, httpx.Client(base_url=url) as http:
+    with in_thread(create_app(Service(folder))) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
         body = {"vectors": [ROW] * 300}
         long = http.post("/v1/search", json={**body, "k": 1000})
         assert (long.status_code, "at most 250,000 ids, got 300 queries of 1,000" in error_of(long)) == (400, True)
@@ -312,8 +357,8 @@ def test_pages_of_other_sites_may_read_only_where_they_are_named(small: httpx.Cl
     assert "access-control-allow-origin" not in small.get("/v1/info", headers=ask).headers
     assert small.options("/v1/search", headers=ask).status_code == 405
     with in_thread(create_app(Service(folder), origins=("https://a.example",), token=TOKEN)) as url:
-        assert httpx.options(f"{url}/v1/search", headers=ask).status_code == 200
-        other = httpx.options(f"{url}/v1/search", headers={**ask, "Origin": "https://b.example"})
+        assert httpx.options(f"{url}/v1/search", headers=ask, timeout=PATIENCE).status_code == 200
+        other = httpx.options(f"{url}/v1/search", headers={**ask, "Origin": "https://b.example"}, timeout=PATIENCE)
         assert other.status_code == 400
 
 
@@ -321,7 +366,7 @@ def test_pages_of_other_sites_may_write_only_where_they_are_named(tmp_path: Path
     """Browsers name the site of a page in Origin; programs send none."""
     Index(width=16).save(tmp_path)
     app = create_app(Service(tmp_path, writable=True), origins=("https://a.example", "null"))
-    with in_thread(app) as url, httpx.Client(base_url=url) as http:
+    with in_thread(app) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
         own = urlsplit(url).netloc
         sites = {None: 200, f"http://{own}": 200, "https://a.example": 200, "https://b.example": 403, "null": 403}
         sites |= dict.fromkeys((f"http://{own}.evil.example", "https://a.example.evil.example", "", "http://["), 403)
@@ -346,7 +391,7 @@ def test_a_token_is_required_where_it_is_set(folder: Path) -> None:
         "Bearer é".encode("latin-1"),
     ]
     app = create_app(Service(folder), token=TOKEN, local=False)
-    with in_thread(app) as url, httpx.Client(base_url=url) as http:
+    with in_thread(app) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
         for path in ("/v1/info", "/metrics", "/openapi.json", "/v1/streams/a.nest", "/odd"):
             for given in wrong:
                 answer = http.get(path, headers={} if given is None else {"Authorization": given})
@@ -402,16 +447,19 @@ def test_failures_are_not_told_to_clients(folder: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(service, "search", fail)
     with in_thread(create_app(service)) as url:
-        answer = httpx.post(f"{url}/v1/search", json={"ids": [1]})
+        answer = httpx.post(f"{url}/v1/search", json={"ids": [1]}, timeout=PATIENCE)
         assert (answer.status_code, error_of(answer)) == (500, "the server failed: its log says why")
-        assert 'nestcode_requests_total{route="/v1/search",status="500"} 1.0' in httpx.get(f"{url}/metrics").text
+        assert (
+            'nestcode_requests_total{route="/v1/search",status="500"} 1.0'
+            in httpx.get(f"{url}/metrics", timeout=PATIENCE).text
+        )
 
 
 def test_a_server_that_ended_keeps_no_index(folder: Path) -> None:
     service = Service(folder)
     index = weakref.ref(service.index)
     with in_thread(create_app(service)) as url:
-        httpx.post(f"{url}/v1/search", json={"ids": [1]}).raise_for_status()
+        httpx.post(f"{url}/v1/search", json={"ids": [1]}, timeout=PATIENCE).raise_for_status()
     del service
     gc.collect()
     assert index() is None

@@ -11,6 +11,7 @@ import pytest
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import BATCH, Batcher, Busy, Options, Queries
+from tests.serve.conftest import PATIENCE
 
 
 class Echo:
@@ -25,7 +26,7 @@ class Echo:
 
     def search(self, queries: Queries, options: Options) -> Hits:
         self.started.release()
-        assert self.open.wait(20)
+        assert self.open.wait(PATIENCE)
         values = np.asarray(queries)[:, 0]
         self.calls.append(len(values))
         if (values < 0).any():
@@ -39,7 +40,7 @@ def rows(*values: float) -> Any:
 
 
 async def started(echo: Echo) -> None:
-    assert await asyncio.to_thread(echo.started.acquire, True, 20)
+    assert await asyncio.to_thread(echo.started.acquire, True, PATIENCE)
 
 
 def test_a_lone_request_runs_at_once() -> None:

@@ -13,10 +13,11 @@ from playwright.sync_api import expect, sync_playwright
 import nestcode as nc
 from nestcode.data import patches, sample_images
 from nestcode.serve import Items, Service, create_app, in_thread
+from tests.serve.conftest import PATIENCE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SIDE, COUNT, TOKEN = 16, 400, "a token of many letters"
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def url(place: Path) -> Iterator[str]:
 @pytest.fixture
 def page(browser: Any, url: str) -> Iterator[Any]:
     opened = browser.new_page(viewport={"width": 390, "height": 900})
-    opened.set_default_timeout(30_000)
+    opened.set_default_timeout(1000 * PATIENCE)
     asked: list[str] = []
     opened.on("pageerror", lambda error: pytest.fail(str(error)))
     opened.on("request", lambda request: asked.append(request.url))

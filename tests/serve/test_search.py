@@ -1,7 +1,6 @@
 """A server answers as its index does, in JSON and in bytes, and a client is used as an index."""
 
 import inspect
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +14,9 @@ from nestcode.arrays import Floats
 from nestcode.client import Client, merge
 from nestcode.errors import InvalidInput, Unavailable
 from nestcode.search.hits import Hits
-from nestcode.serve import Service, app, create_app, in_thread
+from nestcode.serve import Limits, Service, app, create_app, in_thread
 from nestcode.wire import CODES, FLOAT32
-from tests.serve.conftest import FEATURES, WIDTH
+from tests.serve.conftest import FEATURES, WIDTH, wait_for
 
 ALL = 10**6  # candidates: an exhaustive search
 
@@ -153,7 +152,21 @@ def test_what_a_client_cannot_send_is_named(client: Client, rows: Floats) -> Non
         Client([])
     with pytest.raises(Unavailable, match="does not answer"):
         Client("http://127.0.0.1:9")
+    for wrong in ("localhost:9", "http://", "ftp://host", "http://a:b"):
+        with pytest.raises(InvalidInput, match="is not the address of a server"):
+            Client(wrong)
     assert len(client) == 2900
+
+
+@pytest.mark.parametrize("limits", [Limits(rows=7), Limits(body=700)])
+def test_many_rows_are_sent_in_several_requests(limits: Limits, folder: Path, index: Index, rows: Floats) -> None:
+    with in_thread(create_app(Service(folder, limits=limits))) as url, Client(url) as client:
+        assert_equal(client.search(rows[:30], 3), index.search(rows[:30], 3))
+        allowed = [*range(9)]
+        assert_equal(client.search(rows[:30], 3, filter=allowed), index.search(rows[:30], 3, filter=allowed))
+        codes = client.encode(rows[:30])
+        assert codes == index.coder.encode(rows[:30])  # type: ignore[union-attr]
+        np.testing.assert_array_equal(client.decode(codes), index.coder.decode(codes))  # type: ignore[union-attr]
 
 
 def test_the_client_takes_what_the_index_takes(client: Client, index: Index, rows: Floats) -> None:
@@ -207,8 +220,7 @@ def test_a_client_learns_of_another_index(rows: Floats, tmp_path: Path, monkeypa
     with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client, Client(url) as second:
         codes = client.encode(rows[:3])
         narrow = save(4)
-        while len(client) != 400:
-            time.sleep(0.005)
+        wait_for(lambda: len(client) == 400)
         with pytest.raises(InvalidInput, match="4 features"):
             client.search(rows[0])
         assert_equal(second.search(rows[:5, :4]), narrow.search(rows[:5, :4]))

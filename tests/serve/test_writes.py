@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,8 +19,8 @@ from nestcode.arrays import Floats
 from nestcode.client import Client
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.index import compaction
-from nestcode.serve import Service, app, create_app, in_thread
-from tests.serve.conftest import error_of
+from nestcode.serve import Limits, Service, app, create_app, in_thread
+from tests.serve.conftest import PATIENCE, error_of, wait_for
 
 WIDTH = 16
 
@@ -51,18 +50,37 @@ def test_items_are_added_and_removed(empty: Path) -> None:
         client.add(codes_of(np.array([9])), ids=[2], on_duplicate="replace")
         assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [[2]]
         asked = {"codes": ["0007"], "ids": [7]}
-        assert httpx.post(f"{url}/v1/items", json=asked).json() == {"count": 4}
-        assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}))
+        assert httpx.post(f"{url}/v1/items", json=asked, timeout=PATIENCE).json() == {"count": 4}
+        assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}, timeout=PATIENCE))
         assert "bytes each" in error_of(
-            httpx.post(f"{url}/v1/items", content=b"123", headers={"Content-Type": "application/vnd.nestcode.codes"})
+            httpx.post(
+                f"{url}/v1/items",
+                content=b"123",
+                headers={"Content-Type": "application/vnd.nestcode.codes"},
+                timeout=PATIENCE,
+            )
         )
+
+
+def test_many_items_are_written_by_several_requests(empty: Path) -> None:
+    service = Service(empty, writable=True, limits=Limits(rows=4))
+    with in_thread(create_app(service)) as url, Client(url) as client:
+        client.add(codes_of(np.arange(10)), ids=np.arange(10))
+        assert Index.open(empty).codes(np.arange(10)) == codes_of(np.arange(10))
+        with pytest.raises(InvalidInput, match=r"3 is in use.*; the first 4 of 10 items were added"):
+            client.add(codes_of(np.arange(10)), ids=[20, 21, 22, 23, 3, 25, 26, 27, 28, 29])
+        assert Index.open(empty).ids.tolist() == [*range(10), 20, 21, 22, 23]
+        client.remove([*range(10)])
+        assert Index.open(empty).ids.tolist() == [20, 21, 22, 23]
 
 
 def test_vectors_are_added_in_bytes_and_in_json(rows: Floats, tmp_path: Path) -> None:
     Index(LinearCoder(24).fit(rows), vectors="float32").save(tmp_path)
     with in_thread(create_app(Service(tmp_path, writable=True))) as url, Client(url) as client:
         client.add(rows[:50], ids=np.arange(100, 150))
-        httpx.post(f"{url}/v1/items", json={"vectors": rows[50:60].tolist(), "ids": list(range(10))}).raise_for_status()
+        httpx.post(
+            f"{url}/v1/items", json={"vectors": rows[50:60].tolist(), "ids": list(range(10))}, timeout=PATIENCE
+        ).raise_for_status()
         np.testing.assert_array_equal(Index.open(tmp_path).vectors(np.arange(100, 150)), rows[:50])
         np.testing.assert_array_equal(Index.open(tmp_path).vectors(np.arange(10)), rows[50:60])
 
@@ -149,25 +167,26 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
     file.write_bytes(good[:128] + bytes(len(good) - 128))
     with in_thread(create_app(Service(tmp_path, writable=writable))) as url, Client(url) as client:
         wait_for(lambda: "the index was not refreshed" in caplog.text)
-        assert httpx.get(f"{url}/readyz").status_code == 503
+        assert httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503
         with pytest.raises(Unavailable, match=r"the server failed \(DamagedFile\)") as caught:
             client.search(rows[0])
         assert str(tmp_path) not in str(caught.value)
         assert f"/v1/search failed: {file}" in caplog.text
         (tmp_path / "copy").write_bytes(good)
         (tmp_path / "copy").replace(file)
-        wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        wait_for(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 200)
         assert client.search(rows[0], k=1).ids.tolist() == index.search(rows[0], k=1).ids.tolist()
         if writable:
             client.add(rows[:1], ids=[10_000])
             assert 10_000 in Index.open(tmp_path)
 
 
+@pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("refresh", [True, False])
 def test_a_restored_copy_is_never_overwritten(
-    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refresh: bool
+    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refresh: bool, damaged: bool
 ) -> None:
-    """Neither when the server opens it nor when it ends, by graphs that were built since the last commit."""
+    """Neither by a write, nor when the server opens it or ends, by graphs that were built since the last commit."""
     monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
     index = Index(LinearCoder(24).fit(rows), graph=True)
     index.add(rows[:500])
@@ -177,22 +196,19 @@ def test_a_restored_copy_is_never_overwritten(
         assert service.writer is not None
         asyncio.run(service.writer.write(lambda index: index.add(rows[500:1000])))
         service.index.wait()
-        service.note(DamagedFile("a block"))
+        if damaged:
+            service.note(DamagedFile("a block"))
         for path in tmp_path.glob("*.npy"):
             path.unlink()
         for path, data in copy.items():
             path.write_bytes(data)
+        with pytest.raises(OSError, match="holds another now, as after a copy was restored"):
+            asyncio.run(service.writer.write(lambda index: index.add(rows[1000:1001])))
         if refresh:
             assert service.refresh()
+            assert not service.refresh()
             assert len(service.index) == 500
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"} == copy
-
-
-def wait_for(condition: object) -> None:
-    end = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @contextmanager
@@ -209,20 +225,30 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             running.kill()
 
 
+def refused(host: str, port: int) -> bool:
+    """Return whether nobody accepts connections."""
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_sigterm_finishes_what_was_begun(empty: Path) -> None:
     with process(str(empty), "--writable") as (running, url), Client(url) as client:
         client.add(codes_of(np.arange(3)), ids=np.arange(3))
         host, _, port = url.removeprefix("http://").partition(":")
         body = b'{"codes": ["0007"], "ids": [7]}'
         head = f"POST /v1/items HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
-        head += "Content-Type: application/json\r\n\r\n"
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
-            connection.sendall(head.encode() + body[:10])
-            time.sleep(0.2)  # the request has begun
+        head += "Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+            connection.sendall(head.encode())
+            assert b" 100 " in connection.recv(65536)  # the request has begun
+            connection.sendall(body[:10])
             running.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
+            wait_for(lambda: refused(host, int(port)))
             connection.sendall(body[10:])
             assert b" 200 " in connection.recv(65536)
-        assert running.wait(20) in (0, -signal.SIGTERM)
+        assert running.wait(PATIENCE) in (0, -signal.SIGTERM)
         with Index.open(empty, mode="a") as index:  # the lock is free
             assert 7 in index

@@ -52,7 +52,7 @@ def running_server(folder: Path) -> Iterator[str]:
 
 
 def _wait_for(dsn: str, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
+    for _ in range(6000):
         try:
             psycopg.connect(dsn).close()
             return

@@ -41,7 +41,7 @@ def test_a_truncated_copy_is_whole_or_refused(seed: int, tmp_path: Path) -> None
     for size in range(100, len(data) + 1, PAGE // 2):
         (tmp_path / "copy" / "data.mdb").write_bytes(data[:size])
         try:
-            with LmdbStore(tmp_path / "copy") as copy:
+            with LmdbStore.open(tmp_path / "copy") as copy:
                 assert copy.codes(sorted(live)) == held
                 assert copy.neighborhood(held[0], size=len(live)).count == len(live)
                 copy.add(codes_of(3), ids=[last, last + 1, last + 2])

@@ -69,21 +69,21 @@ def test_changes_of_a_given_connection_are_the_users_to_commit(sql: Sql) -> None
     connection.commit()
     store.add(CODES[:9], np.arange(9))
     assert len(store) == 9
-    assert len(kind(other)) == 0
+    assert len(kind.open(other)) == 0
     connection.rollback()
     assert len(store) == 0
     store.add(CODES[:9], np.arange(9))
     store.remove([3])
     connection.commit()
     other.rollback()
-    assert len(kind(other)) == 8
+    assert len(kind.open(other)) == 8
     store.close()
     assert len(store) == 8  # a given connection stays open
     rolled_back = connect()
     kind.create(rolled_back, width=13, table="second")
     rolled_back.rollback()
     with pytest.raises(InvalidInput, match="there is no store"):
-        kind(rolled_back, table="second")
+        kind.open(rolled_back, table="second")
 
 
 def test_an_error_leaves_the_users_transaction_as_it_was(sql: Sql) -> None:
@@ -119,12 +119,12 @@ def test_a_connection_in_autocommit_mode_commits_whole_calls(sql: Sql) -> None:
     store.add(CODES[:9], np.arange(9))
     with pytest.raises(InvalidInput, match="ids must be new"):
         store.add(CODES[9:20], np.arange(19, 8, -1) - 1)
-    assert len(kind(connect())) == 9
+    assert len(kind.open(connect())) == 9
     named = connect()  # whose rows are dictionaries
     named.row_factory = dict_row if kind is PostgresStore else lambda *_: {}
     named.text_factory = bytes
-    assert len(store.using(named)) == len(kind(named)) == 9
-    assert kind(named).neighborhood(CODES[0], size=9).count == 9
+    assert len(store.using(named)) == len(kind.open(named)) == 9
+    assert kind.open(named).neighborhood(CODES[0], size=9).count == 9
 
 
 def test_settings_that_are_no_settings_are_refused(sql: Sql) -> None:
@@ -134,7 +134,20 @@ def test_settings_that_are_no_settings_are_refused(sql: Sql) -> None:
     for change in ("UPDATE codes_settings SET width = 0", "DELETE FROM codes_settings"):
         connection.execute(change)
         with pytest.raises(DamagedFile, match="the store codes must have one row of settings"):
-            kind(connection)
+            kind.open(connection)
+
+
+def test_a_table_that_exists_is_taken_with_its_items_and_columns(sql: Sql) -> None:
+    kind, connect, mark = sql
+    connection, code = connect(), "BLOB" if kind is SqliteStore else "bytea"
+    connection.execute(f"CREATE TABLE codes (id bigint PRIMARY KEY, code {code} NOT NULL, price real)")
+    connection.execute(f"INSERT INTO codes VALUES (7, {mark}, 3.5)", (CODES.packed[7].tobytes(),))
+    store = kind.create(connection, width=13)
+    store.add(CODES[:3], np.arange(3))
+    assert store.neighborhood(CODES[7], size=4).count == store._estimated_count() == 4
+    assert store.search(CODES[:1], k=2, filter="price > 3").ids.tolist() == [[7, -1]]
+    with pytest.raises(InvalidInput, match="the store 'codes' exists: open it"):
+        kind.create(connection, width=13)
 
 
 def test_a_filter_on_repeated_ids_is_refused(sql: Sql) -> None:
@@ -161,13 +174,13 @@ def test_writers_that_replace_the_same_items_wait_for_each_other(sql: Sql) -> No
     def replace() -> None:
         connection = connect(**how)
         for _ in range(10):
-            kind(connection).add(CODES, range(40), on_duplicate="replace")
+            kind.open(connection).add(CODES, range(40), on_duplicate="replace")
             connection.commit()
 
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(replace) for _ in range(3)]:
             done.result()
-    assert len(kind(first)) == 40
+    assert len(kind.open(first)) == 40
 
 
 def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
@@ -200,7 +213,7 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
                     few.neighborhood(query, size=size),
                 )
                 assert (hood.length, sorted(hood.ids)) == (expected.length, sorted(expected.ids))
-    bare = kind(connection)
+    bare = kind.open(connection)
     assert bare.search(X[5], k=1, filter=(f"id = {mark}", int(IDS[7]))).ids.tolist() == [IDS[7]]
     for cast in (np.int64, np.float32, np.float64):  # as plain numbers
         scalar = (f"price < {mark}", cast(20))
@@ -214,6 +227,8 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
     assert bare.search(QUERIES, filter=(by_table, 20)).ids.tolist() == store.search(
         QUERIES, filter=("price < " + mark, 20)
     ).ids.tolist()  # fmt: skip
+    with pytest.raises(InvalidInput, match=r'condition on "codes", got .price < 3.*open the store with items='):
+        bare.search(X[5], filter="price < 3")
 
 
 def test_many_items_arrive_in_several_messages(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +248,7 @@ def test_many_items_arrive_in_several_messages(dsn: str, monkeypatch: pytest.Mon
 
 def test_what_is_no_connection() -> None:
     with pytest.raises(InvalidInput, match=r"expected a connection string or a psycopg.Connection, got int"):
-        PostgresStore(5432)  # type: ignore[arg-type]
+        PostgresStore.open(5432)  # type: ignore[arg-type]
 
 
 def test_constraints_of_the_users_own_are_reported_as_they_are(sql: Sql) -> None:
@@ -313,10 +328,10 @@ for kind, path in ((SqliteStore, sys.argv[1]), (LmdbStore, sys.argv[2])):
 
 
 def test_a_process_that_dies_while_items_arrive_leaves_none(tmp_path: Path) -> None:
-    paths = {SqliteStore: tmp_path / "codes.db", LmdbStore: tmp_path / "lmdb"}
+    paths: dict[Any, Path] = {SqliteStore: tmp_path / "codes.db", LmdbStore: tmp_path / "lmdb"}
     subprocess.run([sys.executable, "-c", DYING, *paths.values()], check=True)
     for kind, path in paths.items():
-        with kind(path) as store:
+        with kind.open(path) as store:
             assert len(store) == 3
             store.add(Codes(np.full((1, 2), 7, dtype=np.uint8), 16), [3])
             assert store.range(Codes(np.zeros((1, 0), dtype=np.uint8), 0)).ids.tolist() == [0, 1, 2, 3]
@@ -357,7 +372,7 @@ def test_sixteen_clients_read_while_one_writes(place: tuple[type[Any], Any, dict
 
     def read() -> None:
         try:
-            store = writer if kind is LmdbStore else kind(database, **table)
+            store = writer if kind is LmdbStore else kind.open(database, **table)
             while not done.is_set():
                 found = answers(store)
                 wrong.extend(own for own, *known in zip(found, *allowed, strict=True) if own not in known)

@@ -30,7 +30,6 @@ COMMANDS = [
     "decompress items.nest -c a.coder -o out.npy -f --on-damage keep",
     "search an.index items.npy -k 3",
     "search an.index items.npy -o out.npz -f",
-    "index info an.index",
     "index verify an.index",
     "index add an.index items.npy",
     "index build items.npy -c a.coder -o out.index -f",

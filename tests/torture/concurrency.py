@@ -4,6 +4,7 @@ The number of a commit determines what the index holds (`tests.index.writer`), s
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,8 +14,13 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pytest
 
 from nestcode import Index
+from nestcode.errors import InvalidInput
+from nestcode.index import store
+from tests.index.disk import files_in, lay_out
+from tests.index.test_durability import strays
 from tests.index.writer import begin, codes_of, held, held_after, ids_of, last_commit, make_commit, vectors_of
 from tests.torture.run import ROOT, Outcome, Trial
 
@@ -34,6 +40,7 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
                 yield "reader opens beside a writer", partial(open_anew, folder / "index", seen)
                 yield "reader refreshes beside a writer", partial(refresh, reader, seen)
                 yield "forked child reads beside a writer", partial(in_child, reader)
+                yield "copy restored under a writer", partial(restore, Random(random.random()), folder / "restored")
                 if random.random() < 0.1:
                     yield "threads share one index", partial(share, folder / f"shared {random.random()}")
         finally:
@@ -75,6 +82,39 @@ def in_child(index: Index) -> Outcome:
         finally:
             os._exit(code)
     return "intact" if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else "wrong"
+
+
+def restore(random: Random, folder: Path) -> Outcome:
+    """Restore a copy under a writer, before its next commit or while that writes files: neither side loses anything."""
+    shutil.rmtree(folder, ignore_errors=True)
+    begin(folder)
+    index, copies = Index.open(folder, mode="a"), [files_in(folder)]
+    for commit in range(2, random.randrange(3, 12)):
+        make_commit(index, commit)
+        copies.append(files_in(folder))
+    copied = random.randrange(len(copies) - 1)
+
+    def put_copy(folder: Path) -> None:
+        for path in folder.glob("*[!k]"):  # all but the lock, which the writer holds
+            path.unlink()
+        lay_out({name: data for name, data in copies[copied].items() if name != store.LOCK}, folder)
+
+    with index, pytest.MonkeyPatch.context() as patch:
+        if random.random() < 0.5:
+            patch.setattr(store, "sync_folder", put_copy)  # after the files, before the manifest
+        else:
+            put_copy(folder)
+        with pytest.raises(InvalidInput, match="holds another now"):
+            make_commit(index, len(copies) + 1)
+        patch.undo()
+        assert held(index) == held_after(len(copies) + 1)
+        index.rollback()
+        assert index.refresh()
+        assert held(index) == held_after(copied + 1)
+        make_commit(index, copied + 2)
+    with Index.open(folder) as opened:
+        opened.verify()
+        return "intact" if held(opened) == held_after(copied + 2) and not strays(folder) else "lost"
 
 
 def share(folder: Path) -> Outcome:

@@ -81,8 +81,8 @@ class Files(Writer):
 def write_items(path: Path, number: int) -> None:
     """Write a stream of items in two batches."""
     with StreamWriter(path, coder(0)) as writer:
-        writer.write(rows(number))
-        writer.write(rows(number + 1))
+        writer.add(rows(number))
+        writer.add(rows(number + 1))
 
 
 def write_images(path: Path, number: int) -> None:
@@ -107,12 +107,12 @@ class Stores(Writer):
         self.name, self._kind, self._file = name, kind, file
 
     def commit(self, folder: Path, number: int) -> None:
-        make = partial(self._kind.create, width=WIDTH) if number == 0 else self._kind
+        make = partial(self._kind.create, width=WIDTH) if number == 0 else self._kind.open
         with make(folder / self._file) as store:
             store.add(codes_of([2**40 + number, *ids_of(number + 1)]), [0, *ids_of(number + 1)], on_duplicate="replace")
 
     def found(self, folder: Path) -> int:
-        with self._kind(folder / self._file) as store:
+        with self._kind.open(folder / self._file) as store:
             number = (len(store) - 1) // len(ids_of(0)) - 1
             ids = np.concatenate([ids_of(one + 1) for one in range(number + 1)])
             assert store.codes([0, *ids]) == codes_of([2**40 + number, *ids])

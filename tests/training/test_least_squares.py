@@ -11,7 +11,7 @@ from torch import Tensor
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Geometric, Lengths, Uniform
-from nestcode.nn import Binarize, Groups, OrderedAutoencoder, OrderedClassifier, expected_loss, keep_prefix
+from nestcode.nn import Binarize, Groups, OrderedAutoencoder, expected_loss, keep_prefix
 from nestcode.nn.layers import Block, Encoder
 from nestcode.training import errors_by_length, refit
 
@@ -113,5 +113,3 @@ def test_mistakes_are_named() -> None:
         refit(model_of(Uniform(), layers=(5,)), X)
     with pytest.raises(InvalidInput, match=r"lengths must be a distribution .* got Groups"):
         refit(model_of(Groups([6, 6], Uniform())), X)
-    with pytest.raises(InvalidInput, match="no hidden layers"):
-        refit(OrderedClassifier(64, 12, classes=10), X)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nestcode.cli.files import check_place, item_coder
-from nestcode.cli.info import show_index
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, CoderIfAny, Data, Size, Threads, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
@@ -210,12 +209,6 @@ def verify(paths: Folders, as_json: AsJson = False) -> None:
         if as_json:
             print(json.dumps({**_named(paths), "intact": False, "error": str(error)}))
         raise
-
-
-@index.command(epilog="Example: nestcode index info my.index --json")
-def info(paths: Folders, as_json: AsJson = False) -> None:
-    """Show what an index holds, and the expected error of its codes by length."""
-    show_index(paths, as_json=as_json)
 
 
 def _check_folder(out: Path, *inputs: str | Path | None, force: bool) -> bool:

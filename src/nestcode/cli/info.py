@@ -53,7 +53,7 @@ def info(
         for folder in files:
             if not (folder / MANIFEST).exists():
                 raise _foreign(f"there is no index in {folder}")
-        show_index(files, as_json=as_json)
+        _show_index(files, as_json=as_json)
     elif file != STANDARD and not file.exists():
         from nestcode.coders.pretrained import PRETRAINED, pretrained_path
 
@@ -72,7 +72,7 @@ def info(
             _show_stream(file, as_json=as_json)
 
 
-def show_index(paths: Sequence[Path], *, as_json: bool) -> None:
+def _show_index(paths: Sequence[Path], *, as_json: bool) -> None:
     """Print what an index in one folder or several holds."""
     from nestcode.index.manifest import checked_name
     from nestcode.index.shards import check_distinct, check_same

@@ -18,7 +18,7 @@ from nestcode.arrays import PIECE, Floats, as_floats, check_int, check_rows
 from nestcode.coders.base import Coder, Metric, error_at
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.network import OrderedNetwork
 from nestcode.storage import Arrays, Record
 from nestcode.training.config import Training
 from nestcode.training.data import Source, as_source
@@ -169,7 +169,7 @@ def fitted_copy(base: Base, source: Source, training: Training) -> Base:
     return deepcopy(base)
 
 
-def encode_bits(network: OrderedAutoencoder, source: Source, width: int, *, normalize: bool) -> NDArray[np.uint8]:
+def encode_bits(network: OrderedNetwork, source: Source, width: int, *, normalize: bool) -> NDArray[np.uint8]:
     """Return the packed bits of a network's units, (n, bytes) of `width` bits; bits beyond the network's are 0."""
     packed = np.zeros((len(source), -(-width // 8)), dtype=np.uint8)
     piece = piece_size(network, network.features)
@@ -192,7 +192,7 @@ def piece_size(network: nn.Module, features: int) -> int:
 class UnitModel:
     """A model whose bits are those of an ordered network's units."""
 
-    network: OrderedAutoencoder
+    network: OrderedNetwork
     decode_at: NDArray[np.int64]  # (width + 1,): the length that codes of a length are decoded at
     normalize: bool
 
@@ -263,8 +263,8 @@ def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> N
 
 def check_adam(training: Training, coder: str) -> None:
     """Raise if settings name a technique that acts on an autoencoder's code."""
-    plain = training.but(optimizer="adam", penalty=None, invariance=0.0, contrastive=0.0, sweep=None, growth=None)
-    if training != plain:
+    weights = training.invariance.weight, training.contrastive.weight
+    if training.optimizer != "adam" or any((training.penalty, *weights, training.sweep, training.growth)):
         raise InvalidInput(
             f"{coder} is trained by Adam, and its bits are not: leave out optimizer, penalty, invariance, "
             "contrastive, sweep and growth, or train an AutoencoderCoder"

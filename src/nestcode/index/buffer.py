@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from nestcode.codes import Codes
 from nestcode.index.segment import NO_TOMBSTONES
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import StoredVectors, VectorFormat
+from nestcode.storage import MappedArrays
 
 BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more become a segment
 
@@ -75,6 +76,8 @@ class Buffer:
 
     # what a search reads (search.prepared.SortedRun)
 
+    mapped: ClassVar[MappedArrays] = MappedArrays()  # it is in memory
+
     @property
     def codes(self) -> Codes:
         """The codes, sorted."""
@@ -109,40 +112,11 @@ class Buffer:
         """None: it is computed for a search, of so few codes."""
         return NO_LAYOUT
 
-    @property
-    def codes_guard(self) -> None:
-        """None: memory needs no verification."""
-
-    @property
-    def ids_guard(self) -> None:
-        """None: memory needs no verification."""
-
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)
         self.tree.find_starts(bits, starts)
         return starts
-
-    def touch(self, *, vectors: bool = False) -> None:
-        """Do nothing: memory needs no verification."""
-
-    def touch_rows(self, name: Literal["codes", "ids"], positions: NDArray[np.uint32]) -> None:
-        """Do nothing: memory needs no verification."""
-
-    def check(self) -> None:
-        """Do nothing: memory needs no verification."""
-
-    def release(self) -> None:
-        """Do nothing: it is in memory."""
-
-    @property
-    def codes_in_files(self) -> bool:
-        """False: they are in memory."""
-        return False
-
-    def read_ahead(self, positions: NDArray[np.int64]) -> bool:  # noqa: ARG002
-        """Return that all is in memory."""
-        return False
 
     # what a snapshot reads
 

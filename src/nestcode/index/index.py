@@ -377,30 +377,37 @@ class Index(IndexReader):
         ...     len(reader), reader.refresh(), len(reader), reader.refresh()
         (0, True, 2, False)
 
-        Segments that did not change stay as they are, with what searches prepared of them. A writer, which nobody else
-        can overtake, sees its own changes at once: False. An effort that this reader chose itself, by `tune` or by
-        assignment, stays.
+        Segments that did not change stay as they are, with what searches prepared of them. An effort that this reader
+        chose itself, by `tune` or by assignment, stays. A writer sees its own changes at once, and nobody else commits:
+        False, unless a copy was restored under it, which it goes on with. It must have no changes of its own then.
         """
         if self._store is None:
             raise InvalidInput("this index is in memory, where nobody else changes it: refresh is for Index.open(path)")
         with self._store.writing:
-            if self._store.writable:
-                return False
             if self._store.inherited:
                 raise _inherited(self._store)
-            if not self._store.read_only:
+            if not self._store.writable and not self._store.read_only:
                 raise InvalidInput(f"{self._store.path} was closed: open it again to see what others commit")
             if not self._behind and not self._store.changed():
                 return False
+            if self._store.writable and self._live.written is not self._committed[0]:
+                raise InvalidInput(
+                    f"{self._store.path} holds another commit than this writer's last one, and the writer has changes: "
+                    "save the index to another folder to keep them, then rollback() and refresh()"
+                )
             self._behind = True
             found = self._store.read()
             lay_out = self._live.current.lay_out
             snapshot = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
-            self._live.current, self._largest = snapshot, found.largest
-            if self.effort == self._committed[1].effort:  # and not the reader's own
-                self.effort = found.effort
-            self._committed = snapshot, found
-            self._searcher.graphs = found.graph
+
+            def show() -> None:
+                self._largest = found.largest
+                if self.effort == self._committed[1].effort:  # and not the reader's own
+                    self.effort = found.effort
+                self._committed = snapshot, found
+                self._searcher.graphs = found.graph
+
+            self._live.restore(snapshot, show, compact=self._store.writable)
             self._behind = False
         return True
 
@@ -467,7 +474,7 @@ class Index(IndexReader):
         if self._store is not None:
             try:
                 since = self._live.current is not self._live.written is self._committed[0]
-                if save_graphs and self.graph and since and self._store.writable:
+                if save_graphs and self.graph and since and self._store.writable and not self._store.changed():
                     self.commit()
             finally:
                 self._store.close()
@@ -592,7 +599,7 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 
 
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
-    segment.touch()
+    segment.mapped.touch()
     vectors = Items(coder, segment.codes, segment.vectors)
     navigator = Navigator(coder, width=segment.codes.width)
     items = navigator.encode(vectors, segment.codes)

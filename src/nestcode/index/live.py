@@ -66,15 +66,16 @@ class LiveSnapshot:
         with self._compacting:
             self._replace(lambda snapshot: snapshot.truncate(width))
 
-    def restore(self, snapshot: Snapshot, also: Callable[[], None]) -> None:
-        """Return to an earlier snapshot, once a merge that runs has ended: it would take later deletions along.
+    def restore(self, snapshot: Snapshot, also: Callable[[], None], *, compact: bool = True) -> None:
+        """Take another commit's snapshot, once a merge that runs has ended: it would take later deletions along.
 
         `also` restores what belongs to it, before another writer reads that.
         """
         with self._compacting, self._writing:
             self.current = self.written = snapshot
             also()
-            self._start_compaction()
+            if compact:
+                self._start_compaction()
 
     def start(self) -> None:
         """Let the background merge and build what is left, as after a crash, unless it does so already."""

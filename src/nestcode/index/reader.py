@@ -75,7 +75,7 @@ class IndexReader:
         return bool(self._live.read().locate(np.array([item], dtype=np.int64))[0][0] >= 0)
 
     def codes(self, ids: ArrayLike) -> Codes:
-        """Return the codes of items by id.
+        """Return the codes of items by id: one code for one id.
 
         >>> from nestcode import Index
         >>> index = Index(width=2)
@@ -84,7 +84,8 @@ class IndexReader:
         Codes(2 items of 2 bits: 11, 01)
         """
         snapshot = self._live.read()
-        return snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
+        codes = snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
+        return codes if np.ndim(ids) else codes[0]
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
         """Return what the kept bits decode to: one vector for one id, (n, features) for n.
@@ -107,19 +108,20 @@ class IndexReader:
         return None if self._vector_format is None else self._vector_format.dtype
 
     def vectors(self, ids: ArrayLike) -> Floats:
-        """Return the stored vectors of items by id, (n, features): as rounded when they were added.
+        """Return stored vectors as they were rounded: one vector for one id, (n, features) for n.
 
         >>> from nestcode import Index, LinearCoder
         >>> X = np.arange(12.0).reshape(6, 2)
         >>> index = Index(LinearCoder(width=3).fit(X), vectors="float16")
         >>> index.add(X)
-        >>> index.vectors([5])
-        array([[10., 11.]], dtype=float32)
+        >>> index.vectors(5), index.vectors([5])
+        (array([10., 11.], dtype=float32), array([[10., 11.]], dtype=float32))
         """
         if self._vector_format is None:
             raise InvalidInput('this index stores no vectors: make it with Index(coder, vectors="float16")')
         snapshot = self._live.read()
-        return snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
+        vectors = snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
+        return vectors if np.ndim(ids) else vectors[0]
 
     @property
     def nbytes(self) -> int:
@@ -237,8 +239,8 @@ class IndexReader:
                 inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: their ids, or a mask by id. Up to 2,048 items that it leaves are all
-                compared, unless you give `candidates`.
+            filter: which items may be found: their ids, or a mask by id. All items that it leaves are compared where
+                they are up to 2,048, or where it excludes a query's surroundings, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -370,7 +372,7 @@ class IndexReader:
         same `effort`, and commit.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
-            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}: 0.95 is 95 %")
         self._live.wait()
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))

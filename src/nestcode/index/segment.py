@@ -6,7 +6,8 @@ A segment lies in memory or is mapped from files; mapped arrays are verified as 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,8 @@ from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
-from nestcode.search.vectors import StoredVectors
-from nestcode.storage import Mapped
+from nestcode.search.vectors import VECTOR_ARRAYS, StoredVectors
+from nestcode.storage import Mapped, MappedArrays
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
 MAX_WIDTH = 2**24  # bits of a code in a tree
@@ -32,17 +33,20 @@ def no_layout(codes: Codes) -> ScanLayout:  # noqa: ARG001
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Codes in lexicographic order, with what finds them by prefix and by id."""
+    """Codes in lexicographic order, with what finds them by prefix and by id.
+
+    Heads and places, 12 bytes an item, lie in files. A segment in memory computes them when they are first needed:
+    most searches need neither.
+    """
 
     codes: Codes
-    heads: NDArray[np.uint64]  # the first 64 bits of each code
     tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
     ids: StoredIds  # of the codes
-    by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
+    file_heads: NDArray[np.uint64] | None = None  # None in memory
+    file_places: NDArray[np.uint32] | None = None  # None in memory
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
     layout: ScanLayout = NO_LAYOUT  # of the codes; files of early versions lack it
-    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
-    few_reads: bool = False  # from mapped arrays: a memory tier holds in memory what searches scan
+    mapped: MappedArrays = field(default_factory=MappedArrays)  # by the array's name on disk
 
     @classmethod
     def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None, lay_out: LayOut = no_layout) -> Self:
@@ -54,9 +58,7 @@ class Segment:
         _check_count(len(codes))
         order = codes.sort_order()
         codes = codes[order]
-        heads = np.empty(len(codes), dtype=np.uint64)
-        _core.load_heads(codes.packed, heads)
-        return cls._of(codes, heads, ids[order], None if vectors is None else vectors[order], lay_out(codes))
+        return cls._of(codes, _heads(codes), ids[order], None if vectors is None else vectors[order], lay_out(codes))
 
     @classmethod
     def merge(cls, segments: Sequence["LiveSegment"], width: int, lay_out: LayOut = no_layout) -> Self:
@@ -64,10 +66,10 @@ class Segment:
         count = sum(len(one) for one in segments)
         _check_count(count)
         for one in segments:
-            one.segment.touch()
+            one.mapped.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids, sources = np.empty(count, np.uint64), np.empty(count, np.int64), np.empty(count, np.int64)
-        _core.merge_trees([one.tree for one in segments], packed, heads, ids, sources)
+        _core.merge_trees([one.passing_tree() for one in segments], packed, heads, ids, sources)
         stored = [one.vectors for one in segments if one.vectors is not None]
         vectors = StoredVectors.gather(stored, sources) if stored else None
         codes = Codes.unchecked(packed, width)
@@ -77,64 +79,68 @@ class Segment:
     def _of(
         cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None, layout: ScanLayout
     ) -> Self:
-        by_id = np.argsort(ids, kind="stable").astype(np.uint32)
         stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
-        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors, layout)
+        tables = _core.build_prefix_tables(heads, codes.width)
+        return cls(codes, tables, stored, vectors=vectors, layout=layout)
 
     def __len__(self) -> int:
-        return len(self.heads)
+        return len(self.ids)
+
+    @cached_property
+    def heads(self) -> NDArray[np.uint64]:
+        """The first 64 bits of each code."""
+        return _heads(self.codes) if self.file_heads is None else self.file_heads
+
+    @cached_property
+    def places(self) -> NDArray[np.uint32]:
+        """The positions of the codes in order of ids."""
+        return _places(self.ids) if self.file_places is None else self.file_places
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all arrays by their names on disk."""
+        """Return all arrays by their names on disk, and keep none that are computed for that."""
+        held = self._held()
+        places = _places(self.ids) if held["places"] is None else held["places"]
+        complete = held | {"heads": self.passing_heads(), "places": places}
+        return {name: array for name, array in complete.items() if array is not None}
+
+    def passing_heads(self) -> NDArray[np.uint64]:
+        """Return the heads, and keep none that are computed for that."""
+        held = self._held()["heads"]
+        return _heads(self.codes) if held is None else held
+
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of the arrays that are held, in memory or mapped, by their names on disk."""
+        return {name: array.nbytes for name, array in self._held().items() if array is not None}
+
+    def _held(self) -> dict[str, NDArray[Any] | None]:
         return {
             "codes": self.codes.packed,
             "ids": self.ids,
-            "heads": self.heads,
+            "heads": vars(self).get("heads", self.file_heads),
             "tables": self.tables,
-            "places": self.by_id,
+            "places": vars(self).get("places", self.file_places),
             **self.layout.arrays(),
             **({} if self.vectors is None else self.vectors.arrays()),
         }
 
     def truncate(self, width: int, lay_out: LayOut) -> "Segment":
         """Return the segment with the first `width` bits of its codes: they are in order already."""
-        self.touch(vectors=False)
+        self.mapped.touch(but=VECTOR_ARRAYS)
         packed = np.ascontiguousarray(self.codes.prefix(width).packed)
-        heads = np.empty(len(packed), dtype=np.uint64)
-        _core.load_heads(packed, heads)
         changed = ("codes", "heads", "tables", *self.layout.arrays())
-        mapped = {name: one for name, one in self.mapped.items() if name not in changed}
-        tables, codes = _core.build_prefix_tables(heads, width), Codes.unchecked(packed, width)
-        return Segment(codes, heads, tables, self.ids, self.by_id, self.vectors, lay_out(codes), mapped)
-
-    def guard(self, name: str) -> _core.ChecksumGuard | None:
-        """Return what watches a mapped array; None in memory."""
-        return self.mapped[name].guard if name in self.mapped else None
+        mapped = MappedArrays((name, one) for name, one in self.mapped.items() if name not in changed)
+        codes, places = Codes.unchecked(packed, width), self._held()["places"]
+        tables = _core.build_prefix_tables(_heads(codes), width)
+        return Segment(codes, tables, self.ids, None, places, self.vectors, lay_out(codes), mapped)
 
     def find(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each id, or -1."""
         found = np.full(len(ids), -1, dtype=np.int64)
-        _core.find_ids(self.ids, self.by_id, ids, found, self.guard("ids"), self.guard("places"))
-        self.check()
+        _core.find_ids(self.ids, self.places, ids, found, self.mapped.guard("ids"), self.mapped.guard("places"))
+        self.mapped.check()
         if found.max(initial=-1) >= len(self):
             raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
         return found
-
-    def touch(self, *, vectors: bool = True) -> None:
-        """Verify the checksums of what was not read before; call it before reading everything, or all but vectors."""
-        for name, mapped in self.mapped.items():
-            if vectors or name not in ("vectors", "scales"):
-                mapped.touch(0, mapped.array.nbytes)
-
-    def verify(self) -> None:
-        """Verify all checksums, also of what was read before."""
-        for mapped in self.mapped.values():
-            mapped.verify()
-
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
-        for mapped in self.mapped.values():
-            mapped.check()
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,22 +170,29 @@ class LiveSegment:
     segment: Segment
     tombstones: NDArray[np.uint32] = field(default_factory=lambda: NO_TOMBSTONES)  # positions, ascending
     graph: StoredGraph | None = None
-    tree: _core.PrefixTree = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def tree(self) -> _core.PrefixTree:
+        """The segment as the core searches it by prefix."""
+        return self._tree(self.segment.heads)
+
+    def passing_tree(self) -> _core.PrefixTree:
+        """Return the tree for one use, after which no heads are kept that were computed for it."""
+        return self._tree(self.segment.passing_heads())
+
+    def _tree(self, heads: NDArray[np.uint64]) -> _core.PrefixTree:
         segment, guarded = self.segment, ("codes", "heads", "tables", "ids")
-        tree = _core.PrefixTree(
-            (segment, self.tombstones),
+        return _core.PrefixTree(
+            (segment, self.tombstones, heads),
             segment.codes.packed,
-            segment.heads,
+            heads,
             NO_TOMBSTONES,  # rows are in order
             segment.tables,
             self.tombstones,
             segment.ids,
             segment.codes.width,
-            *map(segment.guard, guarded),
+            *map(segment.mapped.guard, guarded),
         )
-        object.__setattr__(self, "tree", tree)
 
     def __len__(self) -> int:
         return len(self.segment) - len(self.tombstones)
@@ -212,48 +225,18 @@ class LiveSegment:
         return self.segment.layout
 
     @property
-    def codes_guard(self) -> _core.ChecksumGuard | None:
-        """What watches mapped codes; None in memory."""
-        return self.segment.guard("codes")
-
-    @property
-    def ids_guard(self) -> _core.ChecksumGuard | None:
-        """What watches mapped ids; None in memory."""
-        return self.segment.guard("ids")
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files."""
+        return self.segment.mapped
 
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)
-        self.tree.find_starts(bits, starts)
-        self.check()
+        self.passing_tree().find_starts(bits, starts)
+        self.mapped.check()
         if starts[0] or starts[-1] != len(self.segment) or (starts[:-1] > starts[1:]).any():
-            raise DamagedFile(f"{self.segment.mapped['tables'].path} does not fit the other files: restore a copy")
+            raise DamagedFile(f"{self.mapped['tables'].path} does not fit the other files: restore a copy")
         return starts
-
-    def touch(self, *, vectors: bool = False) -> None:
-        """Verify the checksums of all but the vectors, of which most searches read few."""
-        self.segment.touch(vectors=vectors)
-
-    def touch_rows(self, name: Literal["codes", "ids"], positions: NDArray[np.uint32]) -> None:
-        """Verify the checksums of some rows of an array; positions beyond the last one are ignored."""
-        if name in self.segment.mapped:
-            self.segment.mapped[name].touch_rows(positions)
-
-    def release(self) -> None:
-        """Let go of mapped arrays that were read whole, where a memory tier says so."""
-        if self.segment.few_reads:
-            for mapped in self.segment.mapped.values():
-                mapped.expect_few_reads()
-
-    @property
-    def codes_in_files(self) -> bool:
-        """Whether a memory tier leaves the codes in files."""
-        return self.segment.few_reads and "codes" in self.segment.mapped
-
-    def read_ahead(self, positions: NDArray[np.int64]) -> bool:
-        """Ask the system for codes that stay in files, and return whether some were not in memory."""
-        codes = self.segment.codes.packed
-        return self.codes_in_files and _core.read_ahead(codes, self.codes_guard, positions)
 
     # what a snapshot reads
 
@@ -277,31 +260,36 @@ class LiveSegment:
 
     def codes_at(self, positions: NDArray[np.int64]) -> Codes:
         """Return the codes at some positions."""
-        self.touch_rows("codes", positions.astype(np.uint32))
+        self.mapped.touch_rows("codes", positions.astype(np.uint32))
         return self.segment.codes[positions]
 
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""
-        if "ids" in self.segment.mapped:
-            self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
+        if "ids" in self.mapped:
+            self.mapped["ids"].touch(0, self.segment.ids.nbytes)
         return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
 
     def verify(self) -> None:
         """Verify all checksums, also of what was read before."""
-        self.segment.verify()
+        self.mapped.verify()
         if self.graph is not None:
             self.graph.verify()
 
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
-        self.segment.check()
-
     def check_sizes(self) -> None:
         """Raise if a mapped file was truncated."""
-        for mapped in self.segment.mapped.values():
-            mapped.check_size()
+        self.mapped.check_sizes()
         if self.graph is not None and self.graph.mapped is not None:
             self.graph.mapped.check_size()
+
+
+def _heads(codes: Codes) -> NDArray[np.uint64]:
+    heads = np.empty(len(codes), dtype=np.uint64)
+    _core.load_heads(codes.packed, heads)
+    return heads
+
+
+def _places(ids: StoredIds) -> NDArray[np.uint32]:
+    return np.argsort(ids, kind="stable").astype(np.uint32)
 
 
 def _check_count(count: int) -> None:

@@ -13,12 +13,15 @@ class Shards(Store):
     """The folders of a sharded index, to read.
 
     Args:
-        paths: the folders; their items have distinct ids.
+        paths: the folders, or one; their items have distinct ids.
         memory: what is read into memory at once.
 
     """
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], *, memory: Memory | None = None) -> None:
+    def __init__(
+        self, paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, memory: Memory | None = None
+    ) -> None:
+        paths = [paths] if isinstance(paths, str | os.PathLike) else paths
         if not paths:
             raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
         super().__init__(paths[0], write=False, memory=memory)

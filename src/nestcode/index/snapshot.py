@@ -67,7 +67,7 @@ class Snapshot:
         """Return the bytes of all arrays of segments by their names on disk, of tombstones and the buffer."""
         parts = Counter({"buffer": self.buffer.nbytes})
         for one in self.segments:
-            parts.update({name: array.nbytes for name, array in one.segment.arrays().items()})
+            parts.update(one.segment.nbytes_by_part())
             parts["tombstones"] += one.tombstones.nbytes
             if one.graph is not None:
                 parts["neighbors"] += one.graph.neighbors.nbytes
@@ -96,7 +96,9 @@ class Snapshot:
         """Return the run and position of each id, or raise if one is not in the index."""
         run, position = self.locate(ids)
         if (run < 0).any():
-            raise InvalidInput(f"ids must be of items in the index, but {some_ids(ids[run < 0])} not")
+            raise InvalidInput(
+                f"ids must be of items in the index, but {some_ids(ids[run < 0])} not: ask `id in index`"
+            )
         return run, position
 
     def codes(self, located: Located) -> Codes:

@@ -42,6 +42,7 @@ from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import (
     BLOCK,
     Mapped,
+    MappedArrays,
     delete_file,
     lock_file,
     make_folder,
@@ -91,7 +92,7 @@ class Store:
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
         self.read_only, self._memory = not write, memory
         self._next = 1  # the number of the next file
-        self._manifest: dict[str, Any] | None = None  # that was read last
+        self._manifest: dict[str, Any] | None = None  # that was read or written last
         # What was written before, and its entries in the manifest.
         self._segments: dict[Segment, dict[str, Any]] = {}
         self._tombstones: dict[LiveSegment, dict[str, Any] | None] = {}
@@ -190,13 +191,14 @@ class Store:
                 return made
 
     def changed(self) -> bool:
-        """Return whether there is a newer commit than was read last."""
+        """Return whether there is another commit than was read or written last."""
         return read_manifest(self.path) != self._manifest
 
     def _map(self, manifest: dict[str, Any]) -> Commit:
         width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
         segments = self._map_segments(manifest)
-        self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
+        least = 1 + max(map(int, file_numbers(manifest)), default=0)
+        self._next = max(self._next, checked_int(manifest["next"], least, 10**17))  # searches may still read old files
         entries = list(zip(segments, manifest["segments"], strict=True))
         self._segments = {one.segment: entry for one, entry in entries}
         self._tombstones = {one: entry["removed"] for one, entry in entries}
@@ -232,7 +234,7 @@ class Store:
         size_of = {key: CHECKED if "arrays" in entry else EARLY_CHECKED.get(key, BLOCK) for key in specs}
         blocks = {key: -(-math.prod(shape) * dtype.itemsize // size_of[key]) for key, (dtype, shape) in specs.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
-        mapped, start = {}, 0
+        mapped, start = MappedArrays(), 0
         for key, spec in specs.items():
             own = sums[start : start + blocks[key]]
             mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key])
@@ -242,21 +244,20 @@ class Store:
             for key in self._memory.held(mapped):
                 mapped[key].touch(0, arrays[key].nbytes)
                 arrays[key] = np.array(mapped.pop(key).array)
-        few_reads = self._memory is not None
+        mapped.few_reads = self._memory is not None
         if self._memory is not None and self._memory.prefix is None and "codes" in mapped:
             mapped["codes"].expect_few_reads()  # a prefix is read whole by the first search
         layout = {key: arrays[key] for key in LAYOUT_DTYPES if key in arrays}
         guards = {key: guard for key in layout if key in mapped and (guard := mapped[key].guard) is not None}
         return Segment(
             Codes.unchecked(arrays["codes"], width),
-            arrays["heads"],
             arrays["tables"],
             arrays["ids"],
+            arrays["heads"],
             arrays["places"],
-            None if vectors is None else _stored_vectors(arrays, mapped, few_reads=few_reads),
+            None if vectors is None else _stored_vectors(arrays, mapped),
             ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),
             mapped,
-            few_reads,
         )
 
     def _map_graph(self, entry: dict[str, Any] | None, count: int) -> StoredGraph | None:
@@ -294,6 +295,7 @@ class Store:
         Only a power failure right after such an error may leave this: a system that cannot sync knows no more.
         """
         self._check_lock()
+        self._check_last()
         first = self._next
         try:
             segments = {one.segment: self._write_segment(one.segment) for one in commit.segments}
@@ -325,9 +327,10 @@ class Store:
             manifest["graph"] = True
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
+        self._check_last()  # once more: files take long; they stay, as a copy may have the same names
         before = (self.path / MANIFEST).read_bytes() if self.exists() else None
         try:
-            write_manifest(self.path, manifest)
+            self._manifest = write_manifest(self.path, manifest)
         except BaseException:  # also once it was replaced, where the folder could not be synced
             self._put_back(before)
             raise
@@ -359,6 +362,16 @@ class Store:
                 f"{self.path} was moved, removed or replaced since it was opened: save the index to another folder"
             )
 
+    def _check_last(self) -> None:
+        """Raise unless the folder holds the commit that this writer knows: another one would be lost."""
+        there = self.exists()
+        if there != (self._manifest is not None) or (there and self.changed()):
+            raise InvalidInput(
+                f"a commit follows the last one of its writer, but {self.path} holds {'another' if there else 'none'} "
+                "now, as after a copy was restored: save the index to another folder to keep its changes, then "
+                "rollback() and refresh() to go on with what is there"
+            )
+
     def delete_obsolete_files(self, manifest: dict[str, Any] | None = None) -> None:
         """Delete the index's files that the manifest does not name: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
@@ -382,7 +395,7 @@ class Store:
     def _write_segment(self, segment: Segment) -> dict[str, Any]:
         if segment in self._segments:
             return self._segments[segment]
-        segment.touch()  # damage must not be copied under new checksums
+        segment.mapped.touch()  # damage must not be copied under new checksums
         name = self._number()
         arrays = {
             key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in segment.arrays().items()
@@ -459,12 +472,12 @@ def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
     return VectorFormat(entry["dtype"], checked_int(entry["features"], 1, MAX_FEATURES))
 
 
-def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], *, few_reads: bool) -> StoredVectors:
-    guard, scales_guard = (mapped[key].guard if key in mapped else None for key in ("vectors", "scales"))
-    few_reads = few_reads and "vectors" in mapped
-    if few_reads:
+def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: MappedArrays) -> StoredVectors:
+    in_file = mapped.stays_in_file("vectors")
+    if in_file:
         mapped["vectors"].expect_few_reads()
-    return StoredVectors(arrays["vectors"], arrays.get("scales", NO_SCALES), guard, scales_guard, few_reads)
+    scales, guards = arrays.get("scales", NO_SCALES), (mapped.guard("vectors"), mapped.guard("scales"))
+    return StoredVectors(arrays["vectors"], scales, *guards, in_file)
 
 
 def remove_unfinished(path: Path) -> None:

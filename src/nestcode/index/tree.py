@@ -19,6 +19,7 @@ from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.segment import LiveSegment, Segment
+from nestcode.storage import MappedArrays
 
 Neighborhood = _core.Neighborhood
 
@@ -32,8 +33,9 @@ class TreeRun(Protocol):
 
     def __len__(self) -> int: ...
 
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
+    @property
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files."""
 
 
 class Neighborhoods:
@@ -146,7 +148,7 @@ class Forest(_core.Forest):
         """Raise if a search read from a damaged file."""
         if self._damaged:
             for run in self.runs:
-                run.check()
+                run.mapped.check()
 
     def _neighborhood(
         self, query: Codes, size: int | None, fraction: float | None, threads: int | None

@@ -5,10 +5,10 @@ In reading order, for your own model: `dropout.py` keeps a random prefix of a co
 a loss over truncations, exactly for linear decoders and by sampling for others, `contrastive.py` compares embeddings;
 `quantize.py` turns tokens into codes, `adapter.py` orders frozen embeddings.
 
-The paper's models: `semilinear.py` is the autoencoder of section 3; `binarize.py` turns units into bits, `layers.py`
-and `autoencoder.py` are the deep networks of section 4; `classifier.py` is trained on labels, `images.py` has a
-convolutional encoder and random views, `refine.py` networks that refine decoded items, `implicit.py` codebooks that
-are functions of what is decoded. Training is in `nestcode.training`.
+The paper's models: `semilinear.py` is the autoencoder of section 3; `binarize.py` turns units into bits, `layers.py`,
+`network.py` and `autoencoder.py` are the deep networks of section 4; `classifier.py` is trained on labels, `images.py`
+has a convolutional encoder and random views, `refine.py` networks that refine decoded items, `implicit.py` codebooks
+that are functions of what is decoded. Training is in `nestcode.training`.
 """
 
 from nestcode.errors import import_extra
@@ -29,6 +29,7 @@ from nestcode.nn.dropout import NestedDropout, keep_prefix, keep_units, prefix_m
 from nestcode.nn.images import ImageEncoder, RandomViews  # noqa: E402
 from nestcode.nn.losses import MatryoshkaLoss, NestedLoss, expected_loss  # noqa: E402
 from nestcode.nn.nesting import Chain, Groups, Nesting, Tree  # noqa: E402
+from nestcode.nn.network import OrderedNetwork  # noqa: E402
 from nestcode.nn.packing import PackedPrefixes, pack_prefix  # noqa: E402
 from nestcode.nn.quantize import BSQ, FSQ, LFQ, Quantizer, ResidualVQ  # noqa: E402
 from nestcode.nn.sampling import LengthSchedule, sample_lengths  # noqa: E402
@@ -52,6 +53,7 @@ __all__ = [
     "Nesting",
     "OrderedAutoencoder",
     "OrderedClassifier",
+    "OrderedNetwork",
     "PackedPrefixes",
     "PrefixDistillation",
     "Quantizer",

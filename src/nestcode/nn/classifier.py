@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import check_int
-from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
-from nestcode.nn.autoencoder import OrderedAutoencoder, Spread, check_probability
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.layers import Encoder
 from nestcode.nn.nesting import Nesting
+from nestcode.nn.network import OrderedNetwork, Spread, check_probability
 
 
-class OrderedClassifier(OrderedAutoencoder):
+class OrderedClassifier(OrderedNetwork):
     """Nested dropout on a code from which a linear head predicts classes; `decode` returns logits.
 
     >>> _ = torch.manual_seed(0)
@@ -62,37 +61,38 @@ class OrderedClassifier(OrderedAutoencoder):
         encoder: nn.Module | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        classes = check_int(classes, "classes", least=2)
+        features, width = check_int(features, "features", least=1), check_int(width, "width", least=1)
+        classes, dropout = check_int(classes, "classes", least=2), check_probability(dropout, "dropout")
         super().__init__(
             features,
             width,
+            Encoder(features, layers, width, dropout=dropout) if encoder is None else encoder,
+            nn.Linear(width, classes),
             lengths=lengths,
             binarize=binarize,
             corruption=corruption,
             spread=spread,
-            encoder=Encoder(features, layers, width, dropout=check_probability(dropout, "dropout"))
-            if encoder is None
-            else encoder,
-            decoder=nn.Linear(check_int(width, "width", least=1), classes),
         )
         self.classes, self.smoothing = classes, check_probability(smoothing, "smoothing")
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy, (n, classes), (n,) -> a scalar."""
-        return functional.cross_entropy(logits, labels, label_smoothing=self.smoothing)
+    def decode_units(self, units: Tensor) -> Tensor:
+        """Return logits, (n, width) -> (n, classes)."""
+        logits: Tensor = self.decoder(units)
+        return logits
+
+    def loss(self, decoded: Tensor, target: Tensor) -> Tensor:
+        """Return the mean cross-entropy of logits and labels, (n, classes), (n,) -> a scalar."""
+        return functional.cross_entropy(decoded, target, label_smoothing=self.smoothing)
+
+    def error(self, code: Tensor, target: Tensor) -> Tensor:
+        """Return the error rate: the share of items that are not classified as their label, (n, length), (n,)."""
+        return (self.decode(code).argmax(dim=1) != target).double().mean()
 
     @torch.no_grad()
     def classify(self, X: Tensor, kept: int | None = None) -> Tensor:
         """Return the most probable class given the first `kept` units, or all: (n, features) -> (n,)."""
         kept = self.width if kept is None else check_int(kept, "kept", least=0)
         return self.decode(self.encode(X)[:, :kept]).argmax(dim=1)
-
-    def grow(self, units: int) -> None:
-        """Raise: the head would have to grow with the code."""
-        raise InvalidInput(f"the code of a classifier does not grow, got {units} units: make it as wide as it may get")
-
-    def _restore(self, z: Tensor) -> Tensor:
-        return z
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""

@@ -4,6 +4,7 @@ The result depends on the items alone, byte for byte, not on how they were divid
 code and id, and the sample that splits the ranges is of the items whose ids have the smallest hashes.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Bytes, check_ids, check_int
+from nestcode.arrays import PIECE, Bytes, Ids, check_ids, check_int, check_rows
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -33,7 +34,7 @@ from nestcode.search.vectors import StoredVectors, VectorType
 from nestcode.storage import make_folder, sync_folder, write_atomic
 
 AnyPath = str | os.PathLike[str]
-PLAN = "plan.json"  # what the parts in a folder are of
+PLAN = "plan.json"  # what the parts in a folder, or a shard, are of
 SAMPLE = 1000  # items for each range to split: sizes of ranges are within some 10 % of each other
 COPIED = ("codes", "ids", "vectors", "scales")  # arrays of a shard that a merge reads
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
@@ -63,24 +64,39 @@ def encode_shard(
     Args:
         items: (n, features) with a coder, or `Codes`.
         ids: a distinct integer of at least 0 for each; they must be distinct among all shards.
-        out: the folder. Where there is a shard already, nothing is done.
+        out: the folder. Where there is the shard of these items already, nothing is done; another one is refused.
         coder: a fitted coder, the same for all shards; without one, items are `Codes`.
         width: how many leading bits are kept; all by default.
         vectors: store the vectors too, as "float16", "int8" or "float32".
 
     """
     known = check_ids(ids)
+    whole = items.width if isinstance(items, Codes) and coder is None else None
+    shard = Index(coder, width=width or whole, vectors=vectors)
+    plan = json.dumps(
+        {
+            "coder": None if coder is None else coder.fingerprint,
+            "width": shard.width,
+            "vectors": vectors,
+            "checksum": _input_checksum(items, known),
+        }
+    ).encode()
 
     def write(folder: Path) -> None:
-        whole = items.width if isinstance(items, Codes) and coder is None else None
-        shard = Index(coder, width=width or whole, vectors=vectors)
         shard.add(items, known)
         shard.save(folder)
+        write_atomic(folder / PLAN, plan)
 
-    return _write_once(Path(out), write)
+    path = _write_once(Path(out), write)
+    if not (path / PLAN).exists() or (path / PLAN).read_bytes() != plan:
+        raise InvalidInput(
+            f"{path} holds an index that is not the shard of these items, ids, coder and settings: give a new folder, "
+            "or delete this one"
+        )
+    return path
 
 
-def find_splitters(shards: Sequence[AnyPath], parts: int) -> Codes:
+def find_splitters(shards: AnyPath | Sequence[AnyPath], parts: int) -> Codes:
     """Return the codes that divide the items of all shards into ranges of about equal size.
 
     There are fewer of them where many items have equal codes, as these are never divided.
@@ -92,7 +108,7 @@ def find_splitters(shards: Sequence[AnyPath], parts: int) -> Codes:
     Codes(1 item of 3 bits: 100)
 
     Args:
-        shards: the folders of shards, or of any indexes with the same coder.
+        shards: the folders of shards, or one of them, or of any indexes with the same coder.
         parts: how many ranges.
 
     """
@@ -112,7 +128,9 @@ def find_splitters(shards: Sequence[AnyPath], parts: int) -> Codes:
     return Codes.unchecked(np.unique(bounds.packed, axis=0), commit.width)
 
 
-def merge_range(shards: Sequence[AnyPath], splitters: Codes, part: int, out: AnyPath, *, graph: bool = False) -> Path:
+def merge_range(
+    shards: AnyPath | Sequence[AnyPath], splitters: Codes, part: int, out: AnyPath, *, graph: bool = False
+) -> Path:
     """Write the items of all shards in one range of keys to a folder, as an index, and return its path.
 
     >>> import tempfile
@@ -123,7 +141,7 @@ def merge_range(shards: Sequence[AnyPath], splitters: Codes, part: int, out: Any
     array([7, 8])
 
     Args:
-        shards: the folders of shards.
+        shards: the folders of shards, or the one of a single shard.
         splitters: the bounds of ranges, as `find_splitters` returns them.
         part: which range: 0 is below the first splitter, `len(splitters)` from the last one on.
         out: the folder. Where there is an index already, nothing is done.
@@ -149,7 +167,7 @@ def merge_range(shards: Sequence[AnyPath], splitters: Codes, part: int, out: Any
     return _write_once(Path(out), write)
 
 
-def merge_shards(shards: Sequence[AnyPath], out: AnyPath, parts: int, *, graph: bool = False) -> list[Path]:
+def merge_shards(shards: AnyPath | Sequence[AnyPath], out: AnyPath, parts: int, *, graph: bool = False) -> list[Path]:
     """Merge shards into indexes of consecutive key ranges, `out/part-0000` and so on, and return their paths.
 
     `Index.open` reads them as one index. Run again after a crash, it makes what is missing; a folder with parts of
@@ -163,7 +181,7 @@ def merge_shards(shards: Sequence[AnyPath], out: AnyPath, parts: int, *, graph: 
     [[5, 6], [7, 8]]
 
     Args:
-        shards: the folders of shards.
+        shards: the folders of shards, or the one of a single shard.
         out: a folder for the indexes.
         parts: how many; each is merged in memory.
         graph: build graphs, as `nestcode.Index` does.
@@ -188,7 +206,20 @@ def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None
     write_atomic(path, json.dumps(plan).encode())
 
 
-def _summary(shards: Sequence[AnyPath]) -> dict[str, Any]:
+def _input_checksum(items: Codes | ArrayLike, ids: Ids) -> str:
+    """Return a checksum of what a shard is encoded from; it is much cheaper than to encode it again."""
+    if isinstance(items, Codes):
+        rows, form = items.packed, str(items.width)
+    else:
+        rows = check_rows(np.asarray(items)[None] if np.ndim(items) == 1 else items)
+        form = rows.dtype.str
+    digest = hashlib.sha256(f"{form} {rows.shape}\n".encode() + ids.astype("<i8").tobytes())
+    for first in range(0, len(rows), PIECE):
+        digest.update(np.ascontiguousarray(rows[first : first + PIECE]).data)
+    return digest.hexdigest()
+
+
+def _summary(shards: AnyPath | Sequence[AnyPath]) -> dict[str, Any]:
     """Return what tells the items of shards from others, however they are divided."""
     commit = Shards(shards).read()
     return {

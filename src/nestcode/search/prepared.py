@@ -7,7 +7,7 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,13 +18,26 @@ from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, NavigatingCodes, Navigator, bitmap, pack_graph
+from nestcode.search.graph import (
+    NOTHING_SKIPPED,
+    UNBOUNDED,
+    Graph,
+    Items,
+    NavigatingCodes,
+    Navigator,
+    bitmap,
+    pack_graph,
+)
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
-from nestcode.search.vectors import GivenVectors, RunVectors, StoredVectors
+from nestcode.search.vectors import VECTOR_ARRAYS, GivenVectors, RunVectors, StoredVectors
+from nestcode.storage import MappedArrays
 
 Positions = NDArray[np.uint32]
+# A filter excludes a query's surroundings where lists have so many times the items, or a walk visits so many times the
+# nodes, that they would among items allowed at random.
+EXCLUDED_LISTS, EXCLUDED_NODES = 1.1, 2
 SCANNED = 8192  # items that are all scanned as long as they lack their graph
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -65,14 +78,6 @@ class SortedRun(Protocol):
         """What a search scans of the codes, where the index stores it."""
 
     @property
-    def codes_guard(self) -> _core.ChecksumGuard | None:
-        """What watches codes that are mapped from a file."""
-
-    @property
-    def ids_guard(self) -> _core.ChecksumGuard | None:
-        """What watches ids that are mapped from a file."""
-
-    @property
     def graph(self) -> "NeighborGraph | None":
         """The graph of the run, if it has one."""
 
@@ -86,24 +91,9 @@ class SortedRun(Protocol):
     def find(self, ids: Ids) -> Ids:
         """Return the position of each id, or -1 where it is deleted or missing."""
 
-    def touch(self, *, vectors: bool = False) -> None:
-        """Verify the checksums of everything but the vectors, or of them too, before everything is read."""
-
-    def touch_rows(self, name: Literal["codes", "ids"], positions: Positions) -> None:
-        """Verify the checksums of some codes or ids, before they are read."""
-
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
-
-    def release(self) -> None:
-        """Let go of files that were read whole and of which few rows will be read from now on."""
-
     @property
-    def codes_in_files(self) -> bool:
-        """Whether codes stay in files, of which a search reads a few."""
-
-    def read_ahead(self, positions: NDArray[np.int64]) -> bool:
-        """Ask the system for codes that stay in files, and return whether some were not in memory."""
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files: "codes", "ids" and so on; none of a run in memory."""
 
 
 Filter = Callable[[SortedRun], Positions]  # the positions in a run that a search may find, ascending
@@ -121,6 +111,15 @@ class Snapshot(Protocol):
         """All runs."""
 
     def __len__(self) -> int: ...
+
+
+class Estimates(NamedTuple):
+    """The items of least estimated distance of some queries."""
+
+    distances: Floats  # (queries, best)
+    positions: Positions  # (queries, best), in all runs together
+    compared: Ids  # (queries,): items, or visited nodes
+    excluded: NDArray[np.bool_]  # (queries,): whether a filter excludes the query's surroundings, so that few are near
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class PreparationCache:
             if self.prefix is not None:
                 codes = codes.prefix(self.prefix)
                 if self.scorer.scans_codes:
-                    run.touch()
+                    run.mapped.touch(but=VECTOR_ARRAYS)
                     codes = Codes.unchecked(np.ascontiguousarray(codes.packed), codes.width)
             prepared = self.scorer.prepare(codes, run.list_starts(bits), self._layout(run, codes))
             known = self._prepared[run.owner] = bits, prepared
@@ -171,9 +170,9 @@ class PreparationCache:
             return run.layout
         known = self._layouts.get(run.owner)
         if known is None and wanted:
-            run.touch()
+            run.mapped.touch(but=VECTOR_ARRAYS)
             known = self._layouts[run.owner] = self.scorer.lay_out(codes)
-            run.release()
+            run.mapped.release()
         return known or NO_LAYOUT
 
     def pack(self, run: SortedRun, items: NavigatingCodes | None = None) -> PackedGraph:
@@ -182,7 +181,7 @@ class PreparationCache:
         assert isinstance(self.scorer, DecodedScorer)
         known = self._graphs.get(run.graph)
         if known is None:
-            run.touch(vectors=True)
+            run.mapped.touch()
             run.graph.touch()
             if self._navigator is None:
                 self._navigator = Navigator(self.scorer.coder, width=run.codes.width)
@@ -206,7 +205,7 @@ class PreparationCache:
         """Return the codes of a run as these tables score them."""
         known = self._adc.get(run.owner)
         if known is None or len(known.squares) != len(run.codes):
-            run.touch()
+            run.mapped.touch(but=VECTOR_ARRAYS)
             known = self._adc[run.owner] = tables.prepare(run.codes)
         return known
 
@@ -246,13 +245,14 @@ class PreparedSnapshot:
         listed = [run for run in snapshot.runs if run not in graphs]
         self._runs = [*listed, *graphs]  # whose positions are counted in this order
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
-        self._ahead, self.in_files = ReadAhead(), any(run.codes_in_files for run in self._runs)
+        self._ahead, self.in_files = ReadAhead(), any(run.mapped.stays_in_file("codes") for run in self._runs)
         self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
         self.filtered = allowed is not None
         self._kept = [_kept(run) if allowed is None else allowed(run) for run in self._runs]  # None: all may be found
         sizes = zip(self._kept, self._ids, strict=True)
-        self.count = sum(len(ids) if kept is None else len(kept) for kept, ids in sizes)  # items that may be found
+        self._allowed = [len(ids) if kept is None else len(kept) for kept, ids in sizes]  # items that may be found
+        self.count = sum(self._allowed)
         self._listed = sum(len(run.ids) - len(run.tombstones) for run in listed)
         self.list_bits = cache.scorer.list_bits(self._listed)
         self._prepared = [cache.prepare(run, self.list_bits) for run in listed]
@@ -268,7 +268,8 @@ class PreparedSnapshot:
         runs = zip(self._runs, self._prepared, self._skipped, strict=False)
         try:
             lists = [
-                own.inverted_lists(skipped, None if self.by_prefix else run.codes_guard) for run, own, skipped in runs
+                own.inverted_lists(skipped, None if self.by_prefix else run.mapped.guard("codes"))
+                for run, own, skipped in runs
             ]
         except ValueError as error:  # from the core: arrays do not fit each other
             raise DamagedFile(f"the files of a segment do not fit each other ({error}): restore a copy") from error
@@ -323,50 +324,68 @@ class PreparedSnapshot:
             graphs,
             self._bitmaps,
             self._ids,
-            [run.ids_guard for run in self._runs],
+            [run.mapped.guard("ids") for run in self._runs],
             vectors,
             decoder,
             self._rows,
-            [run.codes_guard for run in self._runs],
+            [run.mapped.guard("codes") for run in self._runs],
         )
 
-    def estimate(
-        self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int
-    ) -> tuple[Floats, Positions, Ids]:
-        """Return the `keep` best of each of `count` queries: estimated distances, positions, and items compared.
+    def estimate(self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int) -> Estimates:
+        """Return the `keep` best of each of `count` queries.
 
         These are items in inverted lists; `walk` finds those in graphs. Where the lists hold fewer, there are fewer
         columns: reranking missing items would take as long as reranking others.
         """
         distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
-        compared = np.empty(count, dtype=np.int64)
+        compared, passed = np.empty((2, count), dtype=np.int64)
         if self.searcher is not None:
             candidates = self.list_candidates(candidates)
-            out = _core.SearchResults(distances, positions, compared)
+            out = _core.SearchResults(distances, positions, compared, passed)
             self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
             if self.searcher.damaged:
                 for run in self._runs:
-                    run.check()
+                    run.mapped.check()
         most = min(keep, int(compared.max(initial=0)))
-        return np.ascontiguousarray(distances[:, :most]), np.ascontiguousarray(positions[:, :most]), compared
+        first = len(self._prepared)
+        share = sum(self._allowed[:first]) / max(sum(map(len, self._ids[:first])), 1)
+        return Estimates(
+            np.ascontiguousarray(distances[:, :most]),
+            np.ascontiguousarray(positions[:, :most]),
+            compared,
+            self.filtered & (passed * share > EXCLUDED_LISTS * compared),
+        )
 
     def walk(
-        self, queries: Floats, metric: SearchMetric, candidates: int, keep: int, k: int | None, threads: int
-    ) -> list[tuple[Floats, Positions, Ids]]:
-        """Return the best of each query in each graph: their distances, positions, and nodes visited.
+        self,
+        queries: Floats,
+        metric: SearchMetric,
+        candidates: int,
+        keep: int,
+        k: int | None,
+        threads: int,
+        *,
+        bounded: bool,
+    ) -> list[Estimates]:
+        """Return the best of each query in each graph.
 
         These are the `keep` best by estimated distance, or the k best by the vectors that the index stores, where k is
-        given and a walk can read them.
+        given and a walk can read them. Bounded walks end where a filter excludes a query's surroundings.
         """
         found, first = [], len(self._prepared)
         starts = (self._ends - [len(ids) for ids in self._ids])[first:].tolist()
-        for graph, skipped, start in zip(self._graphs, self._bitmaps, starts, strict=True):
+        for graph, skipped, start, allowed in zip(
+            self._graphs, self._bitmaps, starts, self._allowed[first:], strict=True
+        ):
             by_vectors = graph.by_vectors if k is not None else None
             best, chosen = (keep, graph.by_codes) if by_vectors is None or k is None else (k, by_vectors)
-            hits = chosen.search(queries, best, candidates, metric=metric, skipped=skipped, threads=threads)
+            most = UNBOUNDED
+            if self.filtered and bounded:
+                most = EXCLUDED_NODES * max(best, candidates) * graph.by_codes.count // allowed if allowed else 0
+            hits = chosen.search(queries, best, candidates, metric=metric, skipped=skipped, most=most, threads=threads)
             if start:
                 hits.positions[hits.positions != MISSING] += np.uint32(start)
-            found.append((hits.distances, hits.positions, hits.visited))
+            found.append(Estimates(hits.distances, hits.positions, hits.visited, hits.visited >= max(most, 1)))
         return found
 
     def ids_at(self, positions: Positions) -> Ids:
@@ -392,7 +411,8 @@ class PreparedSnapshot:
         """Verify the checksums of codes or ids by their positions in all runs together."""
         start = 0
         for run, end in zip(self._runs, self._ends.tolist(), strict=True):
-            run.touch_rows(name, positions - np.uint32(start) if start else positions)  # others lie beyond its rows
+            own = positions - np.uint32(start) if start else positions  # those of other runs lie beyond its rows
+            run.mapped.touch_rows(name, own)
             start = end
 
     def _request(self, positions: Ids) -> bool:
@@ -400,7 +420,7 @@ class PreparedSnapshot:
         missing = False
         for run, end in zip(self._runs, self._ends, strict=True):
             start = end - len(run.ids)
-            missing |= run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
+            missing |= run.mapped.read_ahead("codes", positions[(positions >= start) & (positions < end)] - start)
         return missing
 
     @cached_property
@@ -429,7 +449,7 @@ class PreparedSnapshot:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
         found = []
         for run in self._runs:
-            run.touch()
+            run.mapped.touch(but=VECTOR_ARRAYS)
         for ids, rows, kept, end in zip(self._ids, self._rows, self._kept, self._ends, strict=True):
             positions = np.arange(end - len(ids), end)
             if kept is not None:

@@ -23,11 +23,13 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import SearchMetric
+from nestcode.storage import MappedArrays
 
 VectorType = Literal["float32", "float16", "int8"]
 VectorsById = ArrayLike | Mapping[int, ArrayLike] | Callable[[Ids], ArrayLike]
 NO_SCALES = np.zeros(0, dtype=np.float32)
 LARGEST_INT8 = 127
+VECTOR_ARRAYS = ("vectors", "scales")  # names on disk
 CORE_TYPES = tuple(map(np.dtype, get_args(VectorType)))  # that the core reads, in the native byte order
 
 
@@ -151,8 +153,9 @@ class VectorRun(Protocol):
     def vectors(self) -> StoredVectors | None:
         """The vectors of all codes, deleted ones too."""
 
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
+    @property
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files."""
 
 
 class Vectors(ABC):
@@ -236,7 +239,7 @@ class RunVectors(Vectors):
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
         for run in self._runs:
-            run.check()
+            run.mapped.check()
 
 
 class GivenVectors(Vectors):

@@ -115,11 +115,11 @@ class Service:
 
     def refresh(self) -> bool:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
-        if self._index is None or (self._writer is not None and not self._damaged):
+        if self._index is None:
             return False
         if not self._damaged:
             try:
-                return self._index.refresh()
+                return self._index.refresh() if self._writer is None else self._writer.refresh()
             except InvalidInput:  # another index is in the folder now
                 pass
         assert self._path is not None
@@ -179,11 +179,20 @@ class Service:
     # streams
 
     def streams(self) -> dict[str, Path]:
-        """Return the streams by name: names in requests are looked up here and never become paths."""
+        """Return the streams by name: names in requests are looked up here and never become paths.
+
+        Links out of the folder are left out.
+        """
         if self._streams is None:
             return {}
         with os.scandir(self._streams) as entries:
-            return {one.name: Path(one.path) for one in entries if one.name.endswith(".nest") and one.is_file()}
+            found = [one for one in entries if one.name.endswith(".nest") and one.is_file()]
+        inside = self._streams.resolve()
+        return {
+            one.name: Path(one.path)
+            for one in found
+            if not one.is_symlink() or Path(one.path).resolve().is_relative_to(inside)
+        }
 
     def describe(self) -> dict[str, Any]:
         """Return what is served."""

@@ -31,6 +31,11 @@ class Writer:
         self._queue.put((edit, done))
         await asyncio.wrap_future(done)
 
+    def refresh(self) -> bool:
+        """Take up a copy that was restored to the folder, and return whether there was one, between two commits."""
+        with self._committing:
+            return self._index.refresh()
+
     def replace(self, other: Callable[[Index], Index]) -> Index:
         """Write to what `other` makes of the index from now on, and return it; no commit runs meanwhile."""
         with self._committing:

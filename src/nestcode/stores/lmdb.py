@@ -19,7 +19,7 @@ from nestcode.arrays import Bytes, Ids
 from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
+from nestcode.stores.base import Closed, CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
 from nestcode.stores.lmdb_pages import check_complete
 from nestcode.stores.sql import opened
 
@@ -43,25 +43,36 @@ class LmdbStore(CodeStore):
 
     Each call is a transaction. A process opens a folder once; other processes may open it too.
 
-    Args:
-        path: the folder.
-        map_size: how large the database may become, in bytes.
-
     """
 
     MAX_BYTES = 511 - ID_BYTES  # LMDB's longest key
 
-    def __init__(self, path: str | PathLike[str], *, map_size: int = MAP_SIZE) -> None:
+    def __init__(self, database: tuple[Any, ...], width: int, coder: Coder | None) -> None:
+        super().__init__(width, coder)
+        self._environment, self._codes, self._ids, self._settings = database
+        self._snapshot = threading.local()
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], *, map_size: int = MAP_SIZE) -> Self:
+        """Open a store that `create` made.
+
+        Args:
+            path: the folder.
+            map_size: how large the database may become, in bytes.
+
+        """
         missing = InvalidInput(f"there is no store in {fspath(path)}: make it with LmdbStore.create")
         if not Path(path, "data.mdb").exists():  # or LMDB would make it
             raise missing
         try:
-            self._open(path, map_size, create=False)
+            database = _open(path, map_size, create=False)
         except lmdb.NotFoundError:
             raise missing from None
-        with self._environment.begin(self._settings) as transaction:
-            width, coder = (bytes(transaction.get(name, b"")) for name in (b"width", b"coder"))
-        super().__init__(*parse_settings([(int.from_bytes(width), coder)], f"the store in {fspath(path)}"))
+        environment, _, _, settings = database
+        with opened(environment, owned=True):
+            with environment.begin(settings) as transaction:
+                width, coder = (bytes(transaction.get(name, b"")) for name in (b"width", b"coder"))
+            return cls(database, *parse_settings([(int.from_bytes(width), coder)], f"the store in {fspath(path)}"))
 
     @classmethod
     def create(
@@ -82,39 +93,19 @@ class LmdbStore(CodeStore):
 
         """
         width, coder = check_settings(coder, width, cls.MAX_BYTES)
-        store = object.__new__(cls)
-        store._open(path, map_size, create=True)
-        with store._environment.begin(store._settings, write=True) as transaction:
+        database = _open(path, map_size, create=True)
+        environment, _, _, settings = database
+        with opened(environment, owned=True), environment.begin(settings, write=True) as transaction:
             if not transaction.put(b"width", width.to_bytes(4), overwrite=False):
-                transaction.abort()
-                store._environment.close()
                 raise InvalidInput(f"there is a store in {fspath(path)}: open it, or choose another folder")
             transaction.put(b"coder", dump_coder(coder))
-        CodeStore.__init__(store, width, coder)
-        return store
-
-    def _open(self, path: str | PathLike[str], map_size: int, *, create: bool) -> None:
-        if (file := Path(path, "data.mdb")).exists():
-            check_complete(file)
-        try:
-            self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
-        except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
-            raise DamagedFile(f"{fspath(path)} holds no LMDB environment ({error}): restore a copy") from error
-        except lmdb.Error as error:
-            if "already open" not in str(error):
-                raise
-            raise InvalidInput(
-                f"the store in {fspath(path)} is open in this process: share it, as it serves all threads, or close it"
-            ) from None
-        with opened(self._environment, owned=True):
-            self._codes, self._ids, self._settings = (
-                self._environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings")
-            )
-        self._snapshot = threading.local()
+        return cls(database, width, coder)
 
     def close(self) -> None:
         """Close the environment."""
-        self._environment.close()
+        if not isinstance(self._environment, Closed):
+            self._environment.close()
+            self._environment = Closed()
 
     def __len__(self) -> int:
         with self._transaction() as transaction:
@@ -204,6 +195,30 @@ class LmdbStore(CodeStore):
             raise InvalidInput(
                 f"the database may have at most {size} bytes, which are used up: open it with a larger map_size"
             ) from None
+        except lmdb.Error as error:
+            if type(error) not in (lmdb.Error, lmdb.DiskError):
+                raise
+            raise OSError(
+                f"{self._environment.path()} cannot be written ({error}): make room, or choose another place"
+            ) from error
+
+
+def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[Any, ...]:
+    """Return an environment and its tables of codes, ids and settings."""
+    if (file := Path(path, "data.mdb")).exists():
+        check_complete(file)
+    try:
+        environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
+    except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
+        raise DamagedFile(f"{fspath(path)} holds no LMDB environment ({error}): restore a copy") from error
+    except lmdb.Error as error:
+        if "already open" not in str(error):
+            raise
+        raise InvalidInput(
+            f"the store in {fspath(path)} is open in this process: share it, as it serves all threads, or close it"
+        ) from None
+    with opened(environment, owned=True):
+        return environment, *(environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings"))
 
 
 def _key(item: int) -> bytes:

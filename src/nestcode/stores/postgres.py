@@ -11,6 +11,7 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
+from nestcode.search.prepared import EXCLUDED_LISTS
 from nestcode.stores.base import (
     DuplicateIds,
     MissingIds,
@@ -41,16 +42,10 @@ class PostgresStore(SqlStore):
         store.add(X, ids=ids)
         store.search(query, k=10, filter=("price < %s", 100))
 
-    >>> PostgresStore("host=/nowhere")
+    >>> PostgresStore.open("host=/nowhere")
     Traceback (most recent call last):
         ...
     psycopg.OperationalError: ...
-
-    Args:
-        database: a connection string, or a connection of psycopg. On a given connection everything is part of your
-            transaction, and yours to commit; on a connection string, each call is a transaction of its own.
-        table: where `create` put the codes.
-        items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
 
     """
 
@@ -58,16 +53,24 @@ class PostgresStore(SqlStore):
     _held = 0.0  # items that a probed list held on average, in the last search
     MAX_BYTES = 2600  # a key of PostgreSQL's b-tree takes a third of a page at most
 
-    def __init__(
-        self, database: "str | psycopg.Connection[Any]", table: str = "codes", *, items: str | None = None
-    ) -> None:
-        connection, self._owned = _connect(database)
+    @classmethod
+    def open(cls, database: "str | psycopg.Connection[Any]", table: str = "codes", *, items: str | None = None) -> Self:
+        """Open a store that `create` made.
+
+        Args:
+            database: a connection string, or a connection of psycopg. On a given connection everything is part of your
+                transaction, and yours to commit; on a connection string, each call is a transaction of its own.
+            table: the table of the codes.
+            items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+
+        """
+        connection, owned = _connect(database)
         settings = quoted(table, "_settings")
-        with opened(connection, owned=self._owned):
+        with opened(connection, owned=owned):
             if _execute(connection, "SELECT to_regclass(%s)", (settings,)) == [(None,)]:
                 raise InvalidInput(f"there is no store {table!r}: make it with PostgresStore.create")
             rows = _execute(connection, f"SELECT width, coder FROM {settings}")
-            super().__init__(connection, table, items, *parse_settings(rows, f"the store {table}"))
+            return cls(connection, table, items, *parse_settings(rows, f"the store {table}"), owned=owned)
 
     @classmethod
     def create(
@@ -82,20 +85,18 @@ class PostgresStore(SqlStore):
         """Create a store, and return it.
 
         Args:
-            database: as of the store.
+            database: as for `open`.
             coder: a fitted coder; without one the store takes `Codes` only.
             width: how many leading bits are kept, at most 20,800; the coder's width by default.
             table: the name. A table that exists, with columns `id` and `code`, is taken as it is: partitioned, with
                 columns of yours, with an index of yours over `code`.
-            items: as of the store.
+            items: as for `open`.
 
         """
         width, coder = check_settings(coder, width, cls.MAX_BYTES)
         connection, owned = _connect(database)
-        store = object.__new__(cls)
         with opened(connection, owned=owned):
-            SqlStore.__init__(store, connection, table, items, width, coder)
-            store._owned = owned
+            store = cls(connection, table, items, width, coder, owned=owned)
             try:
                 store._create(quoted(table.split(".")[-1], "_code"))
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
@@ -147,7 +148,7 @@ class PostgresStore(SqlStore):
         )
         return [self._unpack(*row) for row in rows]
 
-    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None) -> Scan:
+    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None, share: float) -> Scan:
         """Return the items of the first lists that hold `budget` items, or of all lists.
 
         The number of lists is predicted from what earlier searches found in theirs. Where they hold too little, more of
@@ -156,9 +157,11 @@ class PostgresStore(SqlStore):
         held = self._held or max(1.0, self._estimated_count() / len(lists))
         many = ceil(budget / held)
         while True:
-            scans = [keep(scan, chosen) for scan in self._ranges(lists[:many])]
-            ends = np.cumsum([len(scan.ids) for scan in scans])
-            enough = int(np.searchsorted(ends, budget)) + 1
+            every = self._ranges(lists[:many])
+            scans = [keep(scan, chosen) for scan in every]
+            ends, passed = (np.cumsum([len(scan.ids) for scan in part]) for part in (scans, every))
+            done = np.flatnonzero((ends >= budget) & (share * passed <= EXCLUDED_LISTS * ends))
+            enough = int(done[0]) + 1 if len(done) else len(ends) + 1
             self._held = max(1.0, float(ends[min(enough, len(ends)) - 1]) / min(enough, len(ends)))
             if enough <= len(ends) or many >= len(lists):
                 return concat(scans[:enough])
@@ -192,7 +195,12 @@ class PostgresStore(SqlStore):
         return len(self) if known is None or known < COUNTED else int(known)
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return _execute(self._connection, statement, values)
+        try:
+            return _execute(self._connection, statement, values)
+        except psycopg.errors.UndefinedColumn as error:
+            if not self._condition:
+                raise
+            raise self._no_column(error) from None
 
     def _columns(self, code: str = "code") -> str:
         """Return what a statement selects: ids, codes, and how many codes are of another size.

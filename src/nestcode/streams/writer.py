@@ -28,8 +28,8 @@ class StreamWriter(SpooledWriter):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "vectors.nest"
     ...     with StreamWriter(path, coder) as writer:
-    ...         writer.write(X[:60])
-    ...         writer.write(X[60:])
+    ...         writer.add(X[:60])
+    ...         writer.add(X[60:])
     ...     path.read_bytes() == nc.compress(X, coder)
     True
 
@@ -59,8 +59,8 @@ class StreamWriter(SpooledWriter):
         self.count = 0  # items written so far
         super().__init__(path)
 
-    def write(self, items: ArrayLike) -> None:
-        """Add items, (n, …), of the same shape and type as the first ones."""
+    def add(self, items: ArrayLike) -> None:
+        """Add items, (n, …), of the same shape and type as the first ones: all or, where they are refused, none."""
         self._check_open()
         array = as_items(items, self._coder.n_features_in_)
         first = array[:0] if self._first is None else self._first
@@ -70,14 +70,17 @@ class StreamWriter(SpooledWriter):
                 f"got {array.dtype} of {array.shape[1:]}: convert them, or write another stream"
             )
         scale = scale_for(array.dtype, self._scale, self._fingerprint)
-        self._first = np.empty(first.shape, dtype=first.dtype)
         try:
             for packed in encode_items(array, self._coder, scale, self._width):
                 self._append(np.ascontiguousarray(packed).data)
-                self.count += len(packed)
-        except BaseException:
-            self.discard()  # the spool may hold half a batch
+        except InvalidInput:
+            self._truncate(self.count * -(-self._width // 8))  # the spool may hold half a batch
             raise
+        except BaseException:
+            self.discard()
+            raise
+        self._first = np.empty(first.shape, dtype=first.dtype)
+        self.count += len(array)
 
     def _finish(self) -> None:
         first = self._first

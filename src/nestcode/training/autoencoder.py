@@ -17,7 +17,7 @@ from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.binarize import Anchor
-from nestcode.nn.classifier import OrderedClassifier
+from nestcode.nn.network import OrderedNetwork
 from nestcode.training.checks import check_data, check_labels, check_model, checksum
 from nestcode.training.config import Run, Training
 from nestcode.training.contrastive import nested_info_nce
@@ -35,7 +35,7 @@ EVALUATED = 1024  # held-out rows of a report
 
 
 def train(
-    model: OrderedAutoencoder,
+    model: OrderedNetwork,
     X: Any,
     training: Training | None = None,
     run: Run | None = None,
@@ -64,6 +64,11 @@ def train(
             returns is also what is to be reconstructed.
 
     """
+    if not isinstance(model, OrderedNetwork):
+        raise InvalidInput(
+            f"model must be an OrderedAutoencoder or an OrderedClassifier, got {type(model).__name__}: make one of "
+            "your modules, encoder= and decoder="
+        )
     training = training or Training()
     return minimize(AutoencoderObjective(model, X, training, labels, augment), training, run or Run())
 
@@ -73,13 +78,13 @@ class AutoencoderObjective(Objective):
 
     def __init__(
         self,
-        model: OrderedAutoencoder,
+        model: OrderedNetwork,
         X: Any,
         training: Training,
         labels: Any = None,
         augment: nn.Module | None = None,
     ) -> None:
-        self.model: OrderedAutoencoder = model
+        self.model: OrderedNetwork = model
         self.augment = augment
         self.training, self.source = training, as_source(X)
         check_data(self.source, model, augment)
@@ -178,6 +183,7 @@ class AutoencoderObjective(Objective):
     def grow(self) -> None:
         """Widen the code."""
         assert self.training.growth is not None
+        assert isinstance(self.model, OrderedAutoencoder)  # as `check_model` ensures
         if not isinstance(self.lengths, Lengths):
             raise InvalidInput(f"a code grows along a chain, got {self.lengths}: give lengths from nestcode.lengths")
         width = self.model.width
@@ -213,7 +219,7 @@ class AutoencoderObjective(Objective):
 class _State:
     """What a run changes in a model beside the values of its state: lengths, frozen units, when thresholds move."""
 
-    def __init__(self, model: OrderedAutoencoder) -> None:
+    def __init__(self, model: OrderedNetwork) -> None:
         self._model, self._lengths, self._frozen = model, model.lengths, model.frozen
         self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         self._thresholds = None if model.binarize is None else (model.binarize.deferred, model.binarize.frozen)
@@ -235,12 +241,13 @@ class AutoencoderLoss(nn.Module):
     """The loss of a batch, (n, features) -> a scalar: squared error of standardized features, or cross-entropy.
 
     >>> _ = torch.manual_seed(0)
+    >>> from nestcode.training import Invariance
     >>> model = OrderedAutoencoder(64, width=16)
-    >>> bool(AutoencoderLoss(model, Training(invariance=0.1))(torch.rand(10, 64)) > 0)
+    >>> bool(AutoencoderLoss(model, Training(invariance=Invariance(0.1)))(torch.rand(10, 64)) > 0)
     True
     """
 
-    def __init__(self, model: OrderedAutoencoder, training: Training, augment: nn.Module | None = None) -> None:
+    def __init__(self, model: OrderedNetwork, training: Training, augment: nn.Module | None = None) -> None:
         super().__init__()
         self.model, self.settings, self.augment = model, training, augment
         # Two passes through dropout would differ by its noise: the penalty is on the deterministic encoder.
@@ -249,22 +256,19 @@ class AutoencoderLoss(nn.Module):
     def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
         """Decode randomly truncated codes, and compare with the items or their labels."""
         model, settings = self.model, self.settings
+        contrastive, invariance = settings.contrastive, settings.invariance
         z = model.standardize(X if self.augment is None else self.augment(X.to(model.mean.dtype)))
-        views = z.repeat(2, 1) if settings.contrastive else z
+        views = z.repeat(2, 1) if contrastive.weight else z
         units = model.units(model.encoder(model.corrupt(views)))
         code, share = model.truncate(units[: len(z)]), settings.reconstruction
         decoded = model.decoder(code if share == 1 else share * code + (1 - share) * code.detach())  # stop-gradient
-        if isinstance(model, OrderedClassifier):
-            assert labels is not None
-            loss = model.loss(decoded, labels)
-        else:
-            loss = (decoded - z).square().mean()
-        if settings.contrastive:
+        loss = model.loss(decoded, z if labels is None else labels)
+        if contrastive.weight:
             kept = model.truncate(torch.ones_like(units))
-            loss = loss + settings.contrastive * nested_info_nce(units, kept, settings.temperature)
-        if settings.invariance:
-            some = z[: max(1, round(settings.invariance_share * len(z)))]
-            loss = loss + settings.invariance * self._invariance(some)
+            loss = loss + contrastive.weight * nested_info_nce(units, kept, contrastive.temperature)
+        if invariance.weight:
+            some = z[: max(1, round(invariance.share * len(z)))]
+            loss = loss + invariance.weight * self._invariance(some)
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
@@ -284,7 +288,7 @@ class AutoencoderLoss(nn.Module):
             return units(self._deterministic[0](y))
 
         weights = self.model.survival
-        return invariance_penalty(encode, z, self.settings.perturbation, weights=weights, clean=units(pre))
+        return invariance_penalty(encode, z, self.settings.invariance.perturbation, weights=weights, clean=units(pre))
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:

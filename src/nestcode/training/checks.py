@@ -9,19 +9,19 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
-from nestcode.nn.classifier import OrderedClassifier
 from nestcode.nn.images import ImageEncoder, RandomViews
 from nestcode.nn.layers import Encoder
 from nestcode.nn.modes import evaluation_mode
+from nestcode.nn.network import OrderedNetwork
 from nestcode.training.config import Training
 from nestcode.training.data import Indices, Source
 
 
-def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> None:
+def check_model(model: OrderedNetwork, training: Training, rows: Tensor) -> None:
     """Raise unless the modules take rows of the data and return the right shapes."""
     if not isinstance(model.encoder, Encoder) and (training.penalty or training.sweep or training.growth):
         raise InvalidInput("penalty, sweep and growth act on the built-in layers: leave them out, or your modules")
-    if isinstance(model, OrderedClassifier) and training.growth:
+    if training.growth and not isinstance(model, OrderedAutoencoder):
         raise InvalidInput("the code of a classifier does not grow: leave growth out, and choose its final width")
     types = {parameter.dtype for parameter in model.parameters()}
     if torch.float16 in types:
@@ -34,7 +34,7 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
     code = torch.zeros(len(rows), model.width, device=rows.device, dtype=model.mean.dtype)
     for name, module, given, out in (
         ("encoder", model.encoder, model.standardize(rows), model.width),
-        ("decoder", model.decoder, code, model.classes if isinstance(model, OrderedClassifier) else model.features),
+        ("decoder", model.decoder, code, model.classes or model.features),
     ):
         try:
             with torch.no_grad(), evaluation_mode(module):
@@ -45,7 +45,7 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
             raise InvalidInput(f"the {name} must return {out} values per row, got shape {shape} for {len(rows)} rows")
 
 
-def check_data(source: Source, model: OrderedAutoencoder, augment: nn.Module | None) -> None:
+def check_data(source: Source, model: OrderedNetwork, augment: nn.Module | None) -> None:
     """Raise unless the data has the model's features, and images the layout of the modules that read images."""
     if source.features != model.features:
         raise InvalidInput(
@@ -63,13 +63,14 @@ def check_data(source: Source, model: OrderedAutoencoder, augment: nn.Module | N
             )
 
 
-def check_labels(model: OrderedAutoencoder, labels: Any, items: int) -> Indices | None:
+def check_labels(model: OrderedNetwork, labels: Any, items: int) -> Indices | None:
     """Return labels as integers, one for each item; None for a model without classes.
 
+    >>> from nestcode.nn import OrderedClassifier
     >>> check_labels(OrderedClassifier(4, width=2, classes=3), [0, 2], items=2)
     array([0, 2])
     """
-    if not isinstance(model, OrderedClassifier):
+    if model.classes is None:
         if labels is not None:
             raise InvalidInput("labels are for an OrderedClassifier: make one, or leave the labels out")
         return None

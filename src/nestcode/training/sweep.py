@@ -17,7 +17,7 @@ from torch import Tensor
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths, Mixture
-from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.network import OrderedNetwork
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Sweeper:
 
     """
 
-    def __init__(self, model: OrderedAutoencoder, sweep: Sweep, sample: Tensor, steps: int) -> None:
+    def __init__(self, model: OrderedNetwork, sweep: Sweep, sample: Tensor, steps: int) -> None:
         if not isinstance(model.nested.lengths, Lengths):
             raise InvalidInput("units are swept along a chain: give lengths from nestcode.lengths, without growth")
         self.model, self.sweep, self.sample, self.steps = model, sweep, sample, steps

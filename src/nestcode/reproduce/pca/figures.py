@@ -61,8 +61,8 @@ def figure_sweeping(gradients: Curves, coupling: Curves) -> Figure:
 
 
 def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return headers and cells, without the columns that hold lists."""
-    headers = [name for name, value in rows[0].items() if not isinstance(value, list)]
+    """Return headers and cells, without the columns that hold lists or mappings."""
+    headers = [name for name, value in rows[0].items() if not isinstance(value, list | dict)]
     cells = [
         [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in headers] for row in rows
     ]

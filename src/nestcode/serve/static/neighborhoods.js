@@ -105,6 +105,7 @@ async function search() {
 }
 
 const number = (value) => value.toLocaleString("en");
+const shown = (distance) => (Math.abs(distance) < 1e-9 ? "0" : distance.toPrecision(3)); // an item and itself differ by rounding
 
 async function fill(grid, ids, distances) {
   const buttons = await Promise.all(ids.map(async (id, place) => {
@@ -112,7 +113,7 @@ async function fill(grid, ids, distances) {
     button.type = "button";
     button.title = `Item ${id}`;
     button.append(await picture(id));
-    if (distances) button.append(Object.assign(document.createElement("small"), { textContent: distances[place].toPrecision(3) }));
+    if (distances) button.append(Object.assign(document.createElement("small"), { textContent: shown(distances[place]) }));
     button.addEventListener("click", () => { $("item").value = id; pick(id); });
     return button;
   }));
