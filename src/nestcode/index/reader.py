@@ -38,10 +38,18 @@ class IndexReader:
         """The coder that the index was made with, as it was then."""
         return self._coder
 
+    @coder.setter
+    def coder(self, _: object) -> None:
+        raise _fixed("coder", "make another with Index(coder), and add the items to that")
+
     @property
     def graph(self) -> bool:
         """Whether large segments get graphs, by which they are searched."""
         return self._searcher.graphs
+
+    @graph.setter
+    def graph(self, _: object) -> None:
+        raise _fixed("graph", "make another with Index(coder, graph=True), and merge this one into it")
 
     @property
     def effort(self) -> Effort | None:
@@ -60,6 +68,10 @@ class IndexReader:
     def width(self) -> int:
         """Bits of each code."""
         return self._live.current.width
+
+    @width.setter
+    def width(self, _: object) -> None:
+        raise _fixed("width", "truncate(width) keeps fewer bits")
 
     def __len__(self) -> int:
         return len(self._live.current)
@@ -400,3 +412,7 @@ class IndexReader:
         stored = self._vector_format is not None
         encode = partial(encode_to, snapshot.width, coder=self.coder)
         return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
+
+
+def _fixed(name: str, remedy: str) -> InvalidInput:
+    return InvalidInput(f"an index keeps the {name} that it was made with, and index.{name} is only read: {remedy}")

@@ -231,7 +231,8 @@ def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]
     if isinstance(allowed, bytes | bytearray):
         raise InvalidInput(f"filter must be ids, or a mask by id, got {type(allowed).__name__}: give a list of ids")
     plain = isinstance(allowed, np.ndarray | list | tuple | range | memoryview) or not isinstance(allowed, Iterable)
-    array = np.asarray(allowed if plain else list(allowed))  # type: ignore[arg-type]
+    plain |= hasattr(allowed, "__array__")  # tensors
+    array = as_array(allowed if plain else list(allowed), "filter")  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:
             raise InvalidInput(f"filter must be ids, or a mask by id in 1 dimension, got shape {array.shape}")
