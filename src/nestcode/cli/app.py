@@ -140,7 +140,7 @@ def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
 
 def _message(error: Exception) -> str:
     if isinstance(error, NestcodeError | OSError):
-        return str(error)
+        return str(error).replace('on_damage="keep"', "nestcode decompress --on-damage keep")
     detail = f" ({error})" if str(error) else ""
     if isinstance(error, MemoryError):
         return f"there is not enough memory{detail}: process fewer or smaller items"
