@@ -26,7 +26,7 @@ from PIL import Image, ImageFile, ImageOps
 from _compression_speed import one_thread
 from _compression_task import Task
 from _report import seconds_each, show
-from nestcode import compress_images, data, decompress_images, metrics, stream_info
+from nestcode import _core, compress_images, data, decompress_images, metrics, stream_info
 from nestcode.errors import InvalidInput
 from nestcode.images import ImageCodec, Refiner
 from nestcode.images.codec import ImageDecoder
@@ -132,7 +132,8 @@ def peers() -> dict[str, Codec]:
 
 def all_points(file: Path | None, name: str, image: Pixels, codecs: dict[str, Codec]) -> list[Point]:
     """Return the points of an image, ours and those of codecs; what a file of earlier runs has is kept."""
-    ours, checksum = [ImageCodec.load().fingerprint, refiner().fingerprint], zlib.crc32(image.tobytes())
+    weights = zlib.crc32(repr(_core.image_filter_weights()).encode())
+    ours, checksum = [ImageCodec.load().fingerprint, refiner().fingerprint, weights], zlib.crc32(image.tobytes())
     return [
         *kept_points(file, name, [checksum, *ours], lambda: our_points(name, image)),
         *kept_points(file, name, [checksum, *codecs], lambda: codec_points(name, image, codecs)),

@@ -93,7 +93,7 @@ def implicit(task: Task, base: nc.ResidualCoder, steps: int) -> nc.ImplicitCoder
     gpu = torch.cuda.is_available()
     batch = min(2048, len(task.training) // 4)
     training = Training(steps=steps, batch_size=batch, learning_rate=1e-3, holdout=0.01, compile=gpu)
-    return nc.ImplicitCoder(base, beams=16, candidates=8, training=training).fit(task.training)
+    return nc.ImplicitCoder(base, beams=16, preselected=8, training=training).fit(task.training)
 
 
 def encode(task: Task, coder: nc.Coder) -> tuple[nc.Codes, float]:

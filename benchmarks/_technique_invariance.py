@@ -10,7 +10,7 @@ from _technique import digits, errors, fit_network
 from nestcode.arrays import Floats
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.report import COLORS
-from nestcode.training import Training
+from nestcode.training import Invariance, Training
 
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.4)
 
@@ -20,7 +20,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     X, test = digits()
     rows, shares = [], {}
     for weight in (0.0, 0.1, 1.0):
-        training = Training(steps=20 if quick else 2000, batch_size=200, invariance=weight, perturbation=0.01)
+        training = Training(steps=20 if quick else 2000, batch_size=200, invariance=Invariance(weight))
         network = fit_network(
             X, training, width=32, layers=(128,), binarize=Binarize(32, signed=True), corruption=0.0, dropout=0.0,
             spread="common",

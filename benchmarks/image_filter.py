@@ -97,8 +97,7 @@ def decoded_channels(image: NDArray[np.uint8], bits: bytes, size: int) -> tuple[
     """Return the channels of an image from the first bytes of its bitstream, not filtered, and the step reached."""
     decoder = ImageDecoder(ImageCodec.load(), image.shape, np.uint16)
     decoder.feed(bits[:size])
-    pixels = np.empty(image.shape, dtype=np.uint16)
-    decoder._decoder.write(pixels.reshape(-1), filtered=False)
+    pixels = decoder.image(filtered=False)
     return channels_of(pixels / np.float32(257), color_matrix(find_rotation(image))), decoder.step
 
 

@@ -28,7 +28,7 @@ from _retrieval_codes import PEERS, knn_accuracy, peer_precision, precision_of
 from nestcode import data
 from nestcode.lengths import Beyond, Lengths, LogUniform
 from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, OrderedNetwork, RandomViews
-from nestcode.training import Run, Training, train
+from nestcode.training import Contrastive, Invariance, Run, Training, train
 from nestcode.training.runtime.accelerator import pick_device
 
 PARTS = ("labels", "peers", "views", "autoencoder", "invariant")
@@ -200,8 +200,7 @@ def view_model(task: Task, options: argparse.Namespace) -> ModelAndTraining:
         batch_size=options.view_batch,
         learning_rate=options.view_rate,
         weight_decay=0.01,
-        contrastive=1.0,
-        temperature=options.temperature,
+        contrastive=Contrastive(1.0, options.temperature),
         reconstruction=0.0,
         holdout=0.02,
         compile=False,  # PyTorch 2.11's compiler fails on the color jitter
@@ -221,7 +220,9 @@ def paper_model(task: Task, options: argparse.Namespace, invariant: bool) -> Mod
         spread="common",
     )
     training = Training(
-        steps=options.autoencoder_steps, batch_size=128 if options.quick else 1000, invariance=0.1 if invariant else 0.0
+        steps=options.autoencoder_steps,
+        batch_size=128 if options.quick else 1000,
+        invariance=Invariance(0.1 if invariant else 0.0),
     )
     return model, training
 

@@ -31,7 +31,7 @@ import torch
 from _report import save, show
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder, RandomViews
-from nestcode.training import AdaptivePenalty, Run, Sweep, Training, train
+from nestcode.training import AdaptivePenalty, Invariance, Run, Sweep, Training, train
 from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
 from nestcode.training.optimizers import AdamStep
 from nestcode.training.runtime.accelerator import Accelerator
@@ -70,8 +70,7 @@ def make_settings(kind: str, batch: int, steps: int) -> Training:
         steps=steps,
         batch_size=batch,
         penalty=AdaptivePenalty("l1", ratio=0.05) if rank >= 3 else None,
-        invariance=0.01 if rank >= 4 else 0.0,
-        invariance_share=1.0 if kind == "naive" else 0.125,
+        invariance=Invariance(0.01 if rank >= 4 else 0.0, share=1.0 if kind == "naive" else 0.125),
         sweep=Sweep() if kind == "swept" else None,
     )
 

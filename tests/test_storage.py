@@ -54,6 +54,20 @@ def test_a_full_disk_is_named_with_the_remedy(step: str, tmp_path: Path, monkeyp
     assert raised.value.errno == errno.ENOSPC
 
 
+@pytest.mark.parametrize(("number", "kind"), [(errno.EFBIG, OSError), (errno.EACCES, PermissionError)])
+def test_errors_of_the_system_name_the_file_and_not_its_draft(
+    number: int, kind: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(kind, match=f"file.bin cannot be written .{os.strerror(number)}.: choose") as raised:
+        write_atomic(tmp_path / "file.bin", b"new")
+    assert str(raised.value).startswith(f"{tmp_path / 'file.bin'} ")
+    assert raised.value.errno == number
+
+
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])
 @pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt("Ctrl-C")])
 def test_a_failure_keeps_the_old_file_and_leaves_no_draft(

@@ -167,7 +167,7 @@ class GraphBuilder {
             GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
             std::vector<std::uint64_t> candidates;
             walk_graph(
-                walker, batch, vectors_[begin], end - begin, options_.ef, {},
+                walker, batch, vectors_[begin], end - begin, options_.ef, SIZE_MAX, {},
                 [&](std::size_t q, std::uint32_t id, float distance) {
                     if (id != begin + q)
                         candidates.push_back(Hit::pack(clamp_to_finite(distance), after(begin + q, id)));

@@ -349,11 +349,11 @@ struct GraphWalker {
     }
 };
 
-// Walks for `count` queries, one after the other. Calls visit(query, id, distance) and, at the end of a walk,
-// finish(query, pool, visited).
+// Walks for `count` queries, one after the other, each of which visits at most `most` nodes. Calls visit(query, id,
+// distance) and, at the end of a walk, finish(query, pool, visited).
 template <class Element, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
-                std::size_t ef, const GraphItems& items, const Visit& visit, const Finish& finish) {
+                std::size_t ef, std::size_t most, const GraphItems& items, const Visit& visit, const Finish& finish) {
     GraphPool pool(walker.simd);
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
@@ -362,6 +362,7 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
             std::size_t visited = 0;
             walker.start(batch[q], ef, items, pool);
             while (
+                visited < most &&
                 walker.step(batch[q], pool, [&](std::uint32_t id, float distance) { visit(first + q, id, distance); }))
                 ++visited;
             finish(first + q, pool, visited);
@@ -383,17 +384,19 @@ inline void replace_nodes(TopK& top, const GraphItems& items, std::size_t k) {
 }
 
 // Writes the k nearest items of each query that are not skipped: of those visited, by the distance of their vectors;
-// without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes.
+// without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes,
+// `most` of which end a walk.
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef, const GraphItems& items,
-                  const SearchResults& results, Simd simd, std::size_t threads, bool normalized = false) {
+                  const SearchResults& results, Simd simd, std::size_t threads, bool normalized = false,
+                  std::size_t most = SIZE_MAX) {
     const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd, normalized);
         TopK top(results.k);
         walk_graph(
-            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), items,
+            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), most, items,
             [&](std::size_t, std::uint32_t id, float exact) {
                 if (vectors.data != nullptr && !(exact > top.threshold) && items.allows(id)) top.add(exact, id);
             },

@@ -54,6 +54,19 @@ inline float midpoint(std::int32_t known) {
     return known < 0 ? -value : value;
 }
 
+// Scales magnitudes to the next plane, 16 at once.
+inline void scale_magnitudes(std::uint8_t* first, std::size_t count) {
+    using Bytes = std::uint8_t __attribute__((vector_size(16)));
+    constexpr std::uint8_t most = kLargeMagnitude;
+    for (std::uint8_t* end = first + count; first != end; first += sizeof(Bytes)) {
+        Bytes own;
+        std::memcpy(&own, first, sizeof own);
+        own = own + own - (own != 0);  // true is -1
+        own = own < most ? own : Bytes{} + most;
+        std::memcpy(first, &own, sizeof own);
+    }
+}
+
 // The traversal of bit planes. `Io` codes bits: io.bit(probability, bit) encodes `bit` and returns it, or decodes a bit
 // and returns it, or -1 if it has not arrived.
 template <class Io, class Model>
@@ -71,9 +84,11 @@ class BitPlaneTraversal {
           coefficients_(coefficients),
           decoded_(decoded),
           outside_(shape_.kinds.size() * shape_.blocks()),
-          magnitudes_((outside_ + 1) * kArea),
+          magnitudes_((outside_ + 1) * kArea + kTail),
           maps_(outside_ + 1),
+          coded_(outside_),
           dc_(outside_),
+          dc_magnitudes_(shape_.kinds.size() * macroblocks(shape_.rows) * macroblocks(shape_.columns) * kDcArea),
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
           plane_(start.planes - 1) {
         if (coefficients_) count_subband_planes();
@@ -89,8 +104,13 @@ class BitPlaneTraversal {
                 for (; subband_ < kSubbands.size(); ++subband_, channel_ = 0)
                     for (; channel_ < shape_.kinds.size(); ++channel_, row_ = 0) {
                         if (plane_ >= channels_[channel_].planes[subband_]) continue;  // all zeros
-                        for (; row_ < shape_.rows; ++row_, column_ = 0)
-                            if (!code_row(io, stop)) return;
+                        for (; row_ < shape_.rows; ++row_, column_ = 0) {
+                            const BlockRow row = current_row();
+                            bool all = false;
+                            if constexpr (Model::kAhead)
+                                all = io.ahead([&](auto& coder) { return code_arrived_row(coder, row, stop); });
+                            if (!all && !code_row(io, row, stop)) return;
+                        }
                     }
                 end_pass();
             }
@@ -116,25 +136,33 @@ class BitPlaneTraversal {
     }
 
   private:
-    static constexpr std::ptrdiff_t kMargin = 2, kStride = kBlock + 2 * kMargin;
-    static constexpr std::size_t kArea = kStride * kStride;
+    // The margin behind a row or a block is the one before the next.
+    static constexpr std::ptrdiff_t kMargin = 2, kStride = kBlock + kMargin;
+    static constexpr std::size_t kArea = kStride * kStride, kTail = kMargin * kStride;
+    // DC coefficients of a macroblock with a margin, and so many more that 16 are scaled at once.
+    static constexpr std::ptrdiff_t kDcStride = kMacroblock + 2, kDcArea = (kDcStride * kDcStride + 15) / 16 * 16;
+    static constexpr std::size_t kMostBits = 1 + 2 * 64;  // of a subband of a block: its flag, significance and signs
     enum Pass { kSignificancePass, kRefinementPass, kCleanupPass };
-    // Rows of a block as bits, column 0 the lowest; 8 of them, by the compiler's vector extension.
-    using Row = std::uint32_t;
-    using Rows = std::uint16_t __attribute__((vector_size(16)));
-    struct SignificanceMap {
-        std::array<std::uint16_t, kStride> significant{};  // with a margin of zeros
-        std::array<std::uint16_t, kBlock> coded{};         // in the significance pass of the current plane
+    // A coefficient's row and column in the block.
+    struct Place {
+        int row, column;
 
-        Row row(int i) const { return significant[static_cast<std::size_t>(i + kMargin)]; }
-        static Rows load(const std::uint16_t* from) {
-            Rows rows;
-            std::memcpy(&rows, from, sizeof rows);
-            return rows;
-        }
+        std::size_t index() const { return static_cast<std::size_t>(row * kBlock + column); }
+        std::ptrdiff_t with_margin() const { return (row + kMargin) * kStride + column + kMargin; }
+    };
+    // Rows of a block as bits, column 0 the lowest; 8 of them, by the compiler's vector extension.
+    using Rows = std::uint16_t __attribute__((vector_size(16)));
+    static Rows load(const std::uint16_t* from) {
+        Rows rows;
+        std::memcpy(&rows, from, sizeof rows);
+        return rows;
+    }
+    // Which coefficients of a block are significant: small, so that those of many blocks are in the cache.
+    struct SignificanceMap {
+        std::array<std::uint16_t, kBlock + 2 * kMargin> significant{};  // with a margin of zeros
+
         // The rows from row i on.
         Rows rows(int i) const { return load(significant.data() + i + kMargin); }
-        Rows coded_rows(int i) const { return load(coded.data() + i); }
         // Where one of the four neighbors is significant.
         Rows cross(int i) const { return rows(i) << 1 | rows(i) >> 1 | rows(i - 1) | rows(i + 1); }
         // Where one of the neighbors within the block that make up a context is significant.
@@ -142,7 +170,10 @@ class BitPlaneTraversal {
             const Rows above = rows(i - 1);
             return cross(i) | above << 1 | above >> 1 | rows(i + 1) << 1 | rows(i) << 2 | rows(i - 2);
         }
+        // Whether the DC coefficient or one next to it is.
+        bool low() const { return ((significant[kMargin] & 3) | (significant[kMargin + 1] & 1)) != 0; }
     };
+    using CodedMap = std::array<std::uint16_t, kBlock>;
     // The coefficients of a subband as bits, 8 to a row.
     using Bits = std::uint64_t;
     static constexpr int kBits = 64, kRowBits = 8;
@@ -171,6 +202,10 @@ class BitPlaneTraversal {
     struct Block {
         std::size_t own, west, north, east, south, luma, chroma;
     };
+    // The magnitudes at a place of these blocks.
+    struct Magnitudes {
+        const std::uint8_t *own, *west, *north, *east, *south, *luma, *chroma;
+    };
     // What the blocks of a row have in common: where those that each Block names begin, and the models of the current
     // subband.
     struct BlockRow {
@@ -179,17 +214,12 @@ class BitPlaneTraversal {
 
             std::size_t at(std::size_t column) const { return first + (column & inside); }
         };
-        std::size_t own;
+        std::size_t own, kind;
         Start north, south, luma, chroma;
         std::size_t step;  // to the next block with the same frequency
         typename Model::Row models;
-    };
-    // A coefficient's row and column in the block.
-    struct Place {
-        int row, column;
 
-        std::size_t index() const { return static_cast<std::size_t>(row * kBlock + column); }
-        std::ptrdiff_t with_margin() const { return (row + kMargin) * kStride + column + kMargin; }
+        bool predicted() const { return luma.inside != 0; }  // by the channels before
     };
 
     std::size_t block_index(std::size_t channel, std::size_t row, std::size_t column) const {
@@ -204,13 +234,16 @@ class BitPlaneTraversal {
         const std::size_t step = subband_ == 0 ? kMacroblock : 1;
         const std::size_t own = block_index(channel_, row_, 0), down = step * shape_.columns;
         const std::size_t kind = shape_.kinds[channel_];
+        const Subband& subband = kSubbands[subband_];
         const auto start = [&](bool inside, std::size_t first) {
             return typename BlockRow::Start{inside ? first : outside_, inside ? ~std::size_t{0} : 0};
         };
-        return {own, start(row_ >= step, own - down), start(row_ + step < shape_.rows, own + down),
+        return {own, kind, start(row_ >= step, own - down), start(row_ + step < shape_.rows, own + down),
                 // Chroma channels follow luma; alpha has no channel that predicts it.
                 start(kind == 1 || kind == 2, own - kind * shape_.blocks()), start(kind == 2, own - shape_.blocks()),
-                step, model_.row(kind, static_cast<std::size_t>(kSubbands[subband_].level))};
+                step,
+                model_.row(kind, static_cast<std::size_t>(subband.level), static_cast<std::size_t>(subband.orientation),
+                           static_cast<std::size_t>(plane_))};
     }
     Block current_block(const BlockRow& row) const {
         const std::size_t own = row.own + column_;
@@ -222,8 +255,19 @@ class BitPlaneTraversal {
                 row.luma.at(column_),
                 row.chroma.at(column_)};
     }
-    const std::uint8_t* magnitudes(std::size_t block, const Place& place) const {
-        return magnitudes_.data() + block * kArea + place.with_margin();
+    Magnitudes magnitudes_at(const Block& block, const Place& place) const {
+        const std::uint8_t* first = magnitudes_.data() + place.with_margin();
+        return {first + block.own * kArea,   first + block.west * kArea,  first + block.north * kArea,
+                first + block.east * kArea,  first + block.south * kArea, first + block.luma * kArea,
+                first + block.chroma * kArea};
+    }
+    // Macroblocks along an axis, with a margin.
+    static std::size_t macroblocks(std::size_t blocks) { return (blocks + kMacroblock - 1) / kMacroblock + 2; }
+    // The magnitude of the current block's DC coefficient.
+    std::uint8_t* dc_magnitude() {
+        const std::size_t row = channel_ * macroblocks(shape_.rows) + row_ / kMacroblock + 1;
+        const std::size_t macroblock = row * macroblocks(shape_.columns) + column_ / kMacroblock + 1;
+        return &dc_magnitudes_[macroblock * kDcArea + (row_ % kMacroblock + 1) * kDcStride + column_ % kMacroblock + 1];
     }
     std::uint8_t& subband_significant(std::size_t channel, std::size_t subband, std::size_t row, std::size_t column) {
         return subband_significant_[((channel * kSubbands.size() + subband) * (shape_.rows + 2) + row) *
@@ -271,40 +315,51 @@ class BitPlaneTraversal {
     void begin_plane(int plane) {
         plane_ = plane;
         pass_ = 0;
+        std::fill(coded_.begin(), coded_.end(), CodedMap{});
+        scale_magnitudes(dc_magnitudes_.data(), dc_magnitudes_.size());
         for (std::size_t block = 0; block < outside_; ++block) {
-            SignificanceMap& map = maps_[block];
-            map.coded.fill(0);
-            if (map.significant == std::array<std::uint16_t, kStride>{}) continue;
-            std::uint8_t* own = magnitudes_.data() + block * kArea;
-            for (std::size_t i = 0; i < kArea; ++i)
-                own[i] = std::min<std::uint8_t>(static_cast<std::uint8_t>(2 * own[i] + (own[i] != 0)), kLargeMagnitude);
+            const Rows either = maps_[block].rows(0) | maps_[block].rows(kBlock / 2);
+            std::array<std::uint64_t, 2> any;
+            std::memcpy(&any, &either, sizeof any);
+            if ((any[0] | any[1]) != 0) scale_magnitudes(magnitudes_.data() + block * kArea + kTail, kBlock * kStride);
         }
     }
 
     // Codes the current subband of a row of blocks in the current pass. Returns false if a bit has not arrived.
-    template <class Stop>
-    bool code_row(Io& io, Stop stop) {
+    template <class Coder, class Stop>
+    bool code_row(Coder& io, const BlockRow& row, Stop stop) {
         const std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
         const bool single = kSubbands[subband_].side == 1;  // has no flag
         const bool all = pass_ == kCleanupPass || (pass_ == kSignificancePass && single);
-        const BlockRow row = current_row();
         for (; column_ < shape_.columns; ++column_, index_ = 0, newly_significant_ = false) {
             if (!all) {  // only those that are significant
-                const void* found = std::memchr(significant + column_, 1, shape_.columns - column_);
-                if (!found) break;
-                column_ = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - significant);
+                if (!significant[column_]) {
+                    const void* found = std::memchr(significant + column_, 1, shape_.columns - column_);
+                    if (!found) break;
+                    column_ = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - significant);
+                }
+                if (stop() || !io.ready(kMostBits)) return false;
             } else if (single && significant[column_]) {
                 continue;
-            } else if (!single && !significant[column_]) {
-                if (stop() || !code_subband_flag(io, significant + column_)) return false;
-                if (!significant[column_]) continue;
-                newly_significant_ = true;
+            } else {
+                if (stop() || !io.ready(kMostBits)) return false;
+                if (!single && !significant[column_]) {
+                    if (!code_subband_flag(io, row, significant + column_)) return false;
+                    if (!significant[column_]) continue;
+                    newly_significant_ = true;
+                }
             }
-            if (stop() || !code_subband(io, row)) return false;
+            if (!code_subband(io, row)) return false;
         }
         return true;
     }
-    bool code_subband(Io& io, const BlockRow& row) {
+    // The same, inlined as a whole: most of the time of a decoder is spent here.
+    template <class Coder, class Stop>
+    [[gnu::flatten]] bool code_arrived_row(Coder& io, const BlockRow& row, Stop stop) {
+        return code_row(io, row, stop);
+    }
+    template <class Coder>
+    bool code_subband(Coder& io, const BlockRow& row) {
         const Block block = current_block(row);
         if (sign_pending_) {
             if (!code_sign(io, block, place_at(index_))) return false;
@@ -316,62 +371,74 @@ class BitPlaneTraversal {
     }
 
     // The significance pass codes insignificant coefficients that have significant neighbors.
-    bool significance_pass(Io& io, const BlockRow& row, const Block& block) {
+    template <class Coder>
+    bool significance_pass(Coder& io, const BlockRow& row, const Block& block) {
         const Subband& subband = kSubbands[subband_];
         const int first = subband.row;
-        SignificanceMap& own = maps_[block.own];
+        const SignificanceMap *maps = maps_.data(), &own = maps[block.own];
         const Bits insignificant = in_subband(~own.rows(first), subband);
-        const Rows near = own.around(first) | maps_[block.west].rows(first) | maps_[block.north].rows(first) |
-                          maps_[block.east].rows(first) | maps_[block.south].rows(first);
-        return each_coefficient(in_subband(near, subband) & insignificant, [&](int index, const Place& place,
-                                                                               Bits& rest) {
-            const int bit =
-                code_significance(io, block, place, significance(row, position_of(place), neighborhood(block, place)));
-            if (bit == 1) rest |= kNeighborsBehind[static_cast<std::size_t>(index)] & insignificant;
-            own.coded[static_cast<std::size_t>(place.row)] |= static_cast<std::uint16_t>((bit >= 0) << place.column);
-            return bit >= 0;
-        });
+        const Rows near = own.around(first) | maps[block.west].rows(first) | maps[block.north].rows(first) |
+                          maps[block.east].rows(first) | maps[block.south].rows(first);
+        return each_coefficient(
+            in_subband(near, subband) & insignificant, [&](int index, const Place& place, Bits& rest) {
+                const int bit = code_significance(
+                    io, block, place,
+                    significance(row, position_of(place), neighborhood(row, magnitudes_at(block, place))));
+                if (bit == 1) rest |= kNeighborsBehind[static_cast<std::size_t>(index)] & insignificant;
+                coded_[block.own][static_cast<std::size_t>(place.row)] |=
+                    static_cast<std::uint16_t>((bit >= 0) << place.column);
+                return bit >= 0;
+            });
     }
     // The refinement pass codes the next bit of coefficients that became significant in earlier planes.
-    bool refinement_pass(Io& io, const BlockRow& row, const Block& block) {
+    template <class Coder>
+    bool refinement_pass(Coder& io, const BlockRow& row, const Block& block) {
         const Subband& subband = kSubbands[subband_];
-        const SignificanceMap& own = maps_[block.own];
-        const Rows earlier = own.rows(subband.row) & ~own.coded_rows(subband.row);
+        const Rows earlier = maps_[block.own].rows(subband.row) & ~load(coded_[block.own].data() + subband.row);
         return each_coefficient(in_subband(earlier, subband),
                                 [&](int, const Place& place, Bits&) { return code_refinement(io, row, block, place); });
     }
     // The cleanup pass codes the coefficients that the other two left out; all of them are insignificant.
-    bool cleanup_pass(Io& io, const BlockRow& row, const Block& block) {
+    template <class Coder>
+    bool cleanup_pass(Coder& io, const BlockRow& row, const Block& block) {
         const Subband& subband = kSubbands[subband_];
         const int first = subband.row;
-        const SignificanceMap &own = maps_[block.own], &west = maps_[block.west], &north = maps_[block.north],
-                              &luma = maps_[block.luma];
-        const Bits left = in_subband(~(own.rows(first) | own.coded_rows(first)), subband);
+        const SignificanceMap *maps = maps_.data(), &own = maps[block.own], &west = maps[block.west],
+                              &north = maps[block.north], &luma = maps[block.luma];
+        const Bits left = in_subband(~(own.rows(first) | load(coded_[block.own].data() + first)), subband);
         Bits active =
-            in_subband(own.around(first) | west.rows(first) | north.rows(first) | maps_[block.east].rows(first) |
-                           maps_[block.south].rows(first) | west.cross(first) | north.cross(first) | luma.rows(first) |
-                           luma.cross(first) | maps_[block.chroma].rows(first),
+            in_subband(own.around(first) | west.rows(first) | north.rows(first) | maps[block.east].rows(first) |
+                           maps[block.south].rows(first) | west.cross(first) | north.cross(first) | luma.rows(first) |
+                           luma.cross(first) | maps[block.chroma].rows(first),
                        subband);  // those with any significant neighbor
         return each_coefficient(left, [&](int index, const Place& place, Bits&) {
             const bool quiet = !(active >> index & 1);
             const Position position = position_of(place);
-            const int bit = code_significance(
-                io, block, place,
-                quiet ? significance(row, position, {}) : significance(row, position, neighborhood(block, place)));
+            const int bit =
+                code_significance(io, block, place,
+                                  quiet ? significance(row, position, {})
+                                        : significance(row, position, neighborhood(row, magnitudes_at(block, place))));
             if (bit == 1) active |= kNeighborsBehind[static_cast<std::size_t>(index)];
             return bit >= 0;
         });
     }
     // Codes the significance of a DC coefficient, in the significance pass if its activity is not 0.
-    bool code_dc_significance(Io& io, const BlockRow& row, const Block& block) {
-        SignificanceMap& own = maps_[block.own];
-        if (index_ > 0 || ((own.row(0) | own.coded[0]) & 1)) return true;
+    template <class Coder>
+    bool code_dc_significance(Coder& io, const BlockRow& row, const Block& block) {
+        std::uint16_t& coded = coded_[block.own][0];
+        if (index_ > 0 || ((maps_[block.own].significant[kMargin] | coded) & 1)) return true;
+        const std::uint8_t* own = dc_magnitude();
+        const std::size_t down = macroblocks(shape_.columns) * kDcArea;
+        Neighborhood around{};
+        around.near = 2 * (own[-1] + own[-kDcStride] + own[1] + own[kDcStride] + own[-kDcStride - 1]);
+        const int across = own[-kDcArea] + *(own - down) + own[kDcArea] + own[down];
+        if (pass_ == kSignificancePass && around.near + across == 0) return true;
         const Place place{0, 0};
-        const int within = macroblock_activity();
-        if (pass_ == kSignificancePass && within + across(block, place) == 0) return true;
-        const int bit =
-            code_significance(io, block, place, significance(row, dc_position(), neighborhood(block, place, within)));
-        if (bit >= 0 && pass_ == kSignificancePass) own.coded[0] |= 1;
+        if (across != 0 || maps_[block.own].low() || maps_[block.west].low() || maps_[block.north].low() ||
+            maps_[block.luma].low() || maps_[block.chroma].low())
+            around = neighborhood(row, magnitudes_at(block, place), around.near);
+        const int bit = code_significance(io, block, place, significance(row, dc_position(), around));
+        if (bit >= 0 && pass_ == kSignificancePass) coded |= 1;
         return bit >= 0;
     }
 
@@ -396,8 +463,8 @@ class BitPlaneTraversal {
     }
 
     // Codes a bit and updates its contexts. Returns the bit, or -1 if it has not arrived.
-    template <class Contexts>
-    static int code_bit(Io& io, const Contexts& contexts, bool bit) {
+    template <class Coder, class Contexts>
+    static int code_bit(Coder& io, const Contexts& contexts, bool bit) {
         const Probability one = contexts.probability();
         const int coded = io.bit(one, bit);
         if (coded >= 0) contexts.update(coded, one);
@@ -405,8 +472,8 @@ class BitPlaneTraversal {
     }
     // Codes whether a coefficient becomes significant in this plane, and its sign if so. Returns the first bit, or -1
     // if a bit has not arrived.
-    template <class Contexts>
-    int code_significance(Io& io, const Block& block, const Place& place, const Contexts& contexts) {
+    template <class Coder, class Contexts>
+    int code_significance(Coder& io, const Block& block, const Place& place, const Contexts& contexts) {
         const int bit = code_bit(io, contexts, std::abs(coefficient(block, place)) >> plane_ != 0);
         if (bit < 0) return -1;
         return bit && !code_sign(io, block, place) ? -1 : bit;
@@ -414,37 +481,42 @@ class BitPlaneTraversal {
     std::int32_t coefficient(const Block& block, const Place& place) const {  // 0 in a decoder
         return coefficients_ ? coefficients_[block.own * kBlock * kBlock + place.index()] : 0;
     }
-    bool code_sign(Io& io, const Block& block, const Place& place) {
+    template <class Coder>
+    bool code_sign(Coder& io, const Block& block, const Place& place) {
         sign_pending_ = true;
         const bool below = coefficient(block, place) < 0;
         const int negative = is_macroblock_mean() ? code_bit(io, mean_sign(), below) : io.bit(kOne / 2, below);
         if (negative < 0) return false;
         sign_pending_ = false;
         subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
-        SignificanceMap& own = maps_[block.own];
-        own.significant[static_cast<std::size_t>(place.row + kMargin)] |= static_cast<std::uint16_t>(1 << place.column);
-        if (pass_ == kSignificancePass)
-            own.coded[static_cast<std::size_t>(place.row)] |= static_cast<std::uint16_t>(1 << place.column);
-        magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())] = 1;
+        const auto bit = static_cast<std::uint16_t>(1 << place.column);
+        maps_[block.own].significant[static_cast<std::size_t>(place.row + kMargin)] |= bit;
+        if (pass_ == kSignificancePass) coded_[block.own][static_cast<std::size_t>(place.row)] |= bit;
+        set_magnitude(block, place, 1);
         set_decoded(block, place, negative ? -(3 << plane_) : 3 << plane_);
         return true;
     }
 
     // Codes the next bit of a significant coefficient. Returns false if it has not arrived.
-    bool code_refinement(Io& io, const BlockRow& row, const Block& block, const Place& place) {
+    template <class Coder>
+    bool code_refinement(Coder& io, const BlockRow& row, const Block& block, const Place& place) {
         const int magnitude = std::abs(coefficient(block, place));
         const bool next = magnitude >> plane_ & 1;
         const int bit = is_macroblock_mean()
                             ? code_bit(io, mean_refinement(), next)
                             : code_bit(io, Model::refinement(row.models, refinement_context(block, place)), next);
         if (bit < 0) return false;
-        std::uint8_t& own = magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())];
-        own = static_cast<std::uint8_t>((own & ~1) | bit);
+        const int own = magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())];
+        set_magnitude(block, place, static_cast<std::uint8_t>((own & ~1) | bit));
         if (subband_ == 0)
             set_decoded(block, place, refined(dc_[block.own], bit));
         else if (decoded_)
             set_decoded(block, place, refined(decoded_[block.own * kBlock * kBlock + place.index()], bit));
         return true;
+    }
+    void set_magnitude(const Block& block, const Place& place, std::uint8_t magnitude) {
+        magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())] = magnitude;
+        if (subband_ == 0) *dc_magnitude() = magnitude;
     }
     std::int32_t refined(std::int32_t value, int bit) const {
         return value + ((value < 0) == (bit == 0) ? 1 << plane_ : -(1 << plane_));
@@ -460,80 +532,56 @@ class BitPlaneTraversal {
 
     // Codes whether a subband that was all zeros so far becomes significant in this plane. Returns false if the bit has
     // not arrived.
-    bool code_subband_flag(Io& io, const std::uint8_t* own) {
+    template <class Coder>
+    bool code_subband_flag(Coder& io, const BlockRow& row, const std::uint8_t* own) {
         const Subband& subband = kSubbands[subband_];
-        const std::size_t block = block_index(channel_, row_, column_);
         const bool any =
             coefficients_ && subband_planes_[static_cast<std::size_t>(own - subband_significant_.data())] > plane_;
-        const std::size_t kind = shape_.kinds[channel_], across = shape_.columns + 2;
-        const std::size_t area = (shape_.rows + 2) * across, west = own[-1], north = *(own - across);
-        const std::size_t four = west + north + own[1] + own[across], coarser = *(own - 3 * area);
+        const std::size_t across = shape_.columns + 2, area = (shape_.rows + 2) * across;
+        const std::size_t west = own[-1], north = *(own - across), coarser = *(own - 3 * area);
         const std::size_t siblings =
             (subband.orientation > 1 ? *(own - area) : 0U) + (subband.orientation > 2 ? 2U * *(own - 2 * area) : 0U);
         std::size_t channels = 0;  // that were coded before this one
-        if (kind == 1 || kind == 2) channels = *(own - kind * kSubbands.size() * area);
-        if (kind == 2) channels += 2U * *(own - kSubbands.size() * area);
+        if (row.predicted()) channels = *(own - row.kind * kSubbands.size() * area);
+        if (row.kind == 2) channels += 2U * *(own - kSubbands.size() * area);
         const Subband& parent = kSubbands[subband_ - 3];  // the coarser subband of the same orientation
-        const int active = coarser ? std::popcount(in_subband(maps_[block].rows(parent.row), parent)) : 0;
-        const std::size_t level = kind * kLevels + static_cast<std::size_t>(subband.level);
-        const std::size_t base = level * 4 + static_cast<std::size_t>(subband.orientation);
-        const SubbandNeighborhood around{base,
-                                         2 * west + north,
-                                         four,
-                                         coarser,
-                                         siblings,
-                                         channels,
-                                         static_cast<std::size_t>(coarse_class(active)),
-                                         static_cast<std::size_t>(plane_)};
-        const int bit = code_bit(io, model_.subband_flag(around), any);
+        const int active = coarser ? std::popcount(in_subband(maps_[row.own + column_].rows(parent.row), parent)) : 0;
+        const SubbandNeighborhood around{2 * west + north, west + north + own[1] + own[across],
+                                         coarser,          siblings,
+                                         channels,         static_cast<std::size_t>(coarse_class(active))};
+        const int bit = code_bit(io, Model::subband_flag(row.models, around), any);
         if (bit < 0) return false;
         if (bit) subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
         return true;
     }
 
     static int four(const std::uint8_t* at) { return at[-1] + at[1] + at[-kStride] + at[kStride]; }
-    int across(const Block& block, const Place& place) const {
-        return *magnitudes(block.west, place) + *magnitudes(block.north, place) + *magnitudes(block.east, place) +
-               *magnitudes(block.south, place);
-    }
-    // Twice the sum of magnitudes of the adjacent DC coefficients in the same macroblock.
-    int macroblock_activity() const {
-        int sum = 0;
-        for (const auto& [down, right] : {std::pair{0, -1}, {-1, 0}, {0, 1}, {1, 0}, {-1, -1}}) {
-            const int row = static_cast<int>(row_ % kMacroblock) + down,
-                      column = static_cast<int>(column_ % kMacroblock) + right;
-            if (row >= 0 && row < kMacroblock && column >= 0 && column < kMacroblock)
-                sum += 2 * *magnitudes(neighbor(channel_, down, right), {0, 0});
-        }
-        return sum;
-    }
-
     static auto significance(const BlockRow& row, const Position& position, const Neighborhood& around) {
         return Model::significance(row.models, position, around);
     }
-    Neighborhood neighborhood(const Block& block, const Place& place) const {
-        const std::uint8_t* own = magnitudes(block.own, place);
+    static Neighborhood neighborhood(const BlockRow& row, const Magnitudes& at) {
+        const std::uint8_t* own = at.own;
         return neighborhood(
-            block, place,
+            row, at,
             2 * four(own) + own[-kStride - 1] + own[-kStride + 1] + own[kStride - 1] + own[-2] + own[-2 * kStride]);
     }
-    Neighborhood neighborhood(const Block& block, const Place& place, int near) const {
-        const std::uint8_t* own = magnitudes(block.own, place);
-        const std::uint8_t *west = magnitudes(block.west, place), *north = magnitudes(block.north, place);
-        const std::uint8_t* luma = magnitudes(block.luma, place);
-        return {near,
-                own[-1],
-                own[-kStride],
-                own[1],
-                own[kStride],
-                own[-kStride - 1] + own[-kStride + 1] + own[-2] + own[-2 * kStride],
-                *west,
-                *north,
-                *magnitudes(block.east, place) + *magnitudes(block.south, place),
-                four(west) + four(north),
-                *luma,
-                *magnitudes(block.chroma, place),
-                four(luma)};
+    static Neighborhood neighborhood(const BlockRow& row, const Magnitudes& at, int near) {
+        const std::uint8_t* own = at.own;
+        Neighborhood around{near,
+                            own[-1],
+                            own[-kStride],
+                            own[1],
+                            own[kStride],
+                            own[-kStride - 1] + own[-kStride + 1] + own[-2] + own[-2 * kStride],
+                            *at.west,
+                            *at.north,
+                            *at.east + *at.south,
+                            four(at.west) + four(at.north),
+                            0,
+                            0,
+                            0};
+        if (row.predicted()) around.luma = *at.luma, around.chroma = *at.chroma, around.lumas = four(at.luma);
+        return around;
     }
     Position position_of(const Place& place) const {
         return {place.row * kBlock + place.column, plane_ * 2 + newly_significant_, newly_significant_};
@@ -546,9 +594,9 @@ class BitPlaneTraversal {
         return {kBlock * kBlock + in_macroblock, scale, in_macroblock != 0};
     }
     RefinementContext refinement_context(const Block& block, const Place& place) const {
-        const std::uint8_t* own = magnitudes(block.own, place);
-        const int adjacent = coarse_class(*magnitudes(block.west, place) + *magnitudes(block.north, place));
-        return {std::min(*own >> 1, 7), fine_class(four(own) / 2), std::min(adjacent, 3)};
+        const Magnitudes at = magnitudes_at(block, place);
+        const int adjacent = coarse_class(*at.west + *at.north);
+        return {std::min(*at.own >> 1, 7), fine_class(four(at.own) / 2), std::min(adjacent, 3)};
     }
 
     // Whether the coefficient is the first of its macroblock, which is the macroblock's mean.
@@ -585,7 +633,9 @@ class BitPlaneTraversal {
     std::size_t outside_;                            // the index of a block of zeros
     std::vector<std::uint8_t> magnitudes_;           // in units of the current plane; blocks have a margin of zeros
     std::vector<SignificanceMap> maps_;              // of all blocks
+    std::vector<CodedMap> coded_;                    // in the significance pass of the current plane
     std::vector<std::int32_t> dc_;                   // decoded values of each block's first coefficient
+    std::vector<std::uint8_t> dc_magnitudes_;        // by macroblock, with a margin of zeros
     std::vector<std::uint8_t> subband_significant_;  // by channel, subband and block, with a margin of zeros
     std::vector<std::uint8_t> subband_planes_;       // alike, the number of bit planes; empty in a decoder
     double error_ = 0;                               // squared, of what a decoder knows, if an encoder tracks that
@@ -602,10 +652,32 @@ struct EncoderIo {
         encoder.encode(bit, one);
         return bit;
     }
+    bool ready(std::size_t) const { return true; }
+    template <class Code>
+    bool ahead(Code) {
+        return false;
+    }
+};
+// Decodes as long as it is ready, which needs no look at whether each bit has arrived.
+struct ArrivedIo {
+    RangeDecoder::Arrived arrived;
+    int bit(Probability one, bool) { return arrived.decode(one); }
+    bool ready(std::size_t bits) const { return arrived.has_arrived(bits); }
 };
 struct DecoderIo {
     RangeDecoder decoder;
     int bit(Probability one, bool) { return decoder.decode(one); }
+    bool ready(std::size_t) const { return true; }
+
+    // Calls code(io) with an ArrivedIo and goes on behind it.
+    template <class Code>
+    bool ahead(Code code) {
+        if (!decoder.window_arrived()) return false;
+        ArrivedIo io{RangeDecoder::Arrived(decoder)};
+        const bool all = code(io);
+        decoder.resume(io.arrived);
+        return all;
+    }
 };
 
 }  // namespace nestcode

@@ -64,13 +64,12 @@ struct Neighborhood {
 };
 // Subbands around that of a block.
 struct SubbandNeighborhood {
-    std::size_t base;           // channel kind, level and orientation
-    std::size_t west_north;     // 2 west + north
-    std::size_t four;           // the number of significant ones in adjacent blocks
-    std::size_t coarser;        // whether the coarser subband of the same orientation is significant
-    std::size_t siblings;       // of other orientations
-    std::size_t channels;       // in the channels before
-    std::size_t active, plane;  // the class of the coarser subband's number of significant coefficients
+    std::size_t west_north;  // 2 west + north
+    std::size_t four;        // the number of significant ones in adjacent blocks
+    std::size_t coarser;     // whether the coarser subband of the same orientation is significant
+    std::size_t siblings;    // of other orientations
+    std::size_t channels;    // in the channels before
+    std::size_t active;      // the class of the coarser subband's number of significant coefficients
 };
 // Magnitudes around a coefficient that is significant.
 struct RefinementContext {
@@ -87,6 +86,16 @@ constexpr auto table_starts(const std::array<std::size_t, kTables>& sizes) {
     return starts;
 }
 
+// The probabilities of logits between -kMost and kMost, in units of 1 / 256; none is below 16 / 65536.
+inline constexpr int kMostLogit = 2130;
+inline constexpr auto kBoundedSquash = [] {
+    std::array<std::uint16_t, 2 * kMostLogit + 1> table{};
+    for (int i = 0; i < 2 * kMostLogit + 1; ++i)
+        table[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(
+            std::clamp<int>(tables::kSquash[static_cast<std::size_t>(i - kMostLogit + kMaxLogit)], 16, kOne - 16));
+    return table;
+}();
+
 // The weights of a bit's contexts. The logit is their sum, in units of 1 / 2048. A weight that leaves 16 bits wraps
 // around, on all machines alike: only bits made for that get there.
 using LogitWeight = std::int16_t;
@@ -98,7 +107,7 @@ struct AdditiveContexts {
     Probability probability() const {
         int sum = 0;
         for (const LogitWeight* weight : weights) sum += *weight;
-        return std::min(std::max(squash(sum >> 3), Probability{16}), kOne - 16);
+        return kBoundedSquash[static_cast<std::size_t>(std::clamp(sum >> 3, -kMostLogit, kMostLogit) + kMostLogit)];
     }
     // A step of gradient descent, at a rate of kRate / 1024 where the shift is 15.
     void update(bool bit, Probability one) const {
@@ -110,18 +119,20 @@ struct AdditiveContexts {
 
 class AdditiveModel {
   public:
+    static constexpr bool kAhead = true;  // bits that arrived are decoded by code of their own
     // The tables of a subband.
     struct Row {
-        std::array<LogitWeight*, 4> significance;
+        std::array<LogitWeight*, 4> significance, flag;
         LogitWeight* refinement;
         int shift;
     };
-    Row row(std::size_t kind, std::size_t level) {
-        const std::size_t places = kind * kPlaces;
-        return {{find(0, (kind * kLevels + level) * 72), find(1, places * kFine), find(2, kind * 2592),
-                 find(3, places * kScales)},
-                find(8, kind * 384),
-                shift_};
+    Row row(std::size_t kind, std::size_t level, std::size_t orientation, std::size_t plane) {
+        const std::size_t places = kind * kPlaces, at_level = kind * kLevels + level, base = at_level * 4 + orientation;
+        return {
+            {find(0, at_level * 72), find(1, places * kFine), find(2, kind * 2592), find(3, places * kScales)},
+            {find(4, base * 20), find(5, base * 32), find(6, base * kCoarse * 5), find(7, base * kMaxPlanes + plane)},
+            find(8, kind * 384),
+            shift_};
     }
     static AdditiveContexts<4, 44> significance(const Row& row, const Position& position, const Neighborhood& around) {
         const auto& tables = row.significance;
@@ -134,12 +145,11 @@ class AdditiveModel {
                  tables[3] + position.at * kScales + position.scale},
                 row.shift};
     }
-    AdditiveContexts<4, 100> subband_flag(const SubbandNeighborhood& around) {
-        return {{find(4, (around.base * 5 + around.four) * 4 + around.west_north),
-                 find(5, ((around.base * 2 + around.coarser) * 4 + around.siblings) * 4 + around.channels),
-                 find(6, (around.base * kCoarse + around.active) * 5 + around.four),
-                 find(7, around.base * kMaxPlanes + around.plane)},
-                shift_};
+    static AdditiveContexts<4, 100> subband_flag(const Row& row, const SubbandNeighborhood& around) {
+        return {{row.flag[0] + around.four * 4 + around.west_north,
+                 row.flag[1] + (around.coarser * 4 + around.siblings) * 4 + around.channels,
+                 row.flag[2] + around.active * 5 + around.four, row.flag[3]},
+                row.shift};
     }
     static AdditiveContexts<1, 14> refinement(const Row& row, const RefinementContext& context) {
         return {{row.refinement + context.index()}, row.shift};
@@ -195,20 +205,25 @@ struct MixedContexts {
 
 class MixingModel {
   public:
+    static constexpr bool kAhead = false;  // of codecs for earlier streams, which need not be as fast
     struct Row {
         std::array<BinaryModel*, 7> models;
+        std::array<BinaryModel*, 4> flag;
         BinaryModel* refinement;
         Mixer<8>* mixers;
+        Mixer<5>* flag_mixer;
     };
-    Row row(std::size_t kind, std::size_t level) {
-        const std::size_t places = kind * kPlaces, at_level = kind * kLevels + level;
+    Row row(std::size_t kind, std::size_t level, std::size_t orientation, std::size_t plane) {
+        const std::size_t places = kind * kPlaces, at_level = kind * kLevels + level, base = at_level * 4 + orientation;
         return {{find(0, at_level * 72), find(1, places * kFine), find(2, kind * 1296), find(3, kind * 2592),
                  find(4, places * kScales), find(5, kind * 7776), find(6, kind * 1728)},
+                {find(7, base * 20), find(8, base * 32), find(9, base * 30), find(10, base * kMaxPlanes + plane)},
                 find(11, kind * 384),
-                &mixers_[at_level * 24]};
+                &mixers_[at_level * 24],
+                &flag_mixers_[at_level]};
     }
     static MixedContexts<7, 400> significance(const Row& row, const Position& position, const Neighborhood& around) {
-        const auto& [models, refinement, mixers] = row;
+        const auto& models = row.models;
         const auto f = [](int sum) { return fine_class(sum); };
         const auto c = [](int sum) { return coarse_class(sum); };
         const int activity = around.activity(), across = around.across();
@@ -228,14 +243,13 @@ class MixingModel {
                 models[6] + (f(around.near / 2) * 12 + f(across + around.beyond / 2)) * 12 +
                     f(around.luma + around.chroma + around.lumas / 2),
             },
-            mixers + activity * 2 + position.fresh};
+            row.mixers + activity * 2 + position.fresh};
     }
-    MixedContexts<4, 250> subband_flag(const SubbandNeighborhood& around) {
-        return {{find(7, (around.base * 5 + around.four) * 4 + around.west_north),
-                 find(8, ((around.base * 2 + around.coarser) * 4 + around.siblings) * 4 + around.channels),
-                 find(9, (around.base * 6 + around.active) * 5 + around.four),
-                 find(10, around.base * kMaxPlanes + around.plane)},
-                &flag_mixers_[around.base / 4]};
+    static MixedContexts<4, 250> subband_flag(const Row& row, const SubbandNeighborhood& around) {
+        return {{row.flag[0] + around.four * 4 + around.west_north,
+                 row.flag[1] + (around.coarser * 4 + around.siblings) * 4 + around.channels,
+                 row.flag[2] + around.active * 5 + around.four, row.flag[3]},
+                row.flag_mixer};
     }
     static SingleContext<1000> refinement(const Row& row, const RefinementContext& context) {
         return {row.refinement + context.index()};

@@ -142,35 +142,46 @@ inline ColorMatrix color_matrix(const std::array<std::int8_t, kRotationBytes>& r
     return colors;
 }
 
-// The values of a line of a block, in registers of four: the compiler's vector extension, as its own vectorization of
-// these loops fails.
-struct Lanes {
+// Values of a line of a block, in registers of four: the compiler's vector extension, as its own vectorization of these
+// loops fails.
+template <std::size_t kCount>
+struct BasicLanes {
     using Register = float __attribute__((vector_size(16)));
-    static constexpr std::size_t kRegisters = kBlock / 4;
+    static constexpr std::size_t kRegisters = kCount / 4;
     Register at[kRegisters];
 
-    static Lanes load(const float* from) {
-        Lanes lanes;
+    static BasicLanes load(const float* from) {
+        BasicLanes lanes;
         std::memcpy(lanes.at, from, sizeof lanes.at);
         return lanes;
     }
     void store(float* to) const { std::memcpy(to, at, sizeof at); }
-    Lanes& operator+=(const Lanes& other) {
+    BasicLanes reversed() const {
+        BasicLanes lanes;
+        for (std::size_t i = 0; i < kRegisters; ++i) {
+            const Register& one = at[kRegisters - 1 - i];
+            lanes.at[i] = Register{one[3], one[2], one[1], one[0]};
+        }
+        return lanes;
+    }
+    BasicLanes& operator+=(const BasicLanes& other) {
         for (std::size_t i = 0; i < kRegisters; ++i) at[i] += other.at[i];
         return *this;
     }
-    Lanes& operator-=(const Lanes& other) {
+    BasicLanes& operator-=(const BasicLanes& other) {
         for (std::size_t i = 0; i < kRegisters; ++i) at[i] -= other.at[i];
         return *this;
     }
-    Lanes& operator*=(float factor) {
+    BasicLanes& operator*=(float factor) {
         for (std::size_t i = 0; i < kRegisters; ++i) at[i] *= factor;
         return *this;
     }
-    friend Lanes operator+(Lanes left, const Lanes& right) { return left += right; }
-    friend Lanes operator-(Lanes left, const Lanes& right) { return left -= right; }
-    friend Lanes operator*(float factor, Lanes lanes) { return lanes *= factor; }
+    friend BasicLanes operator+(BasicLanes left, const BasicLanes& right) { return left += right; }
+    friend BasicLanes operator-(BasicLanes left, const BasicLanes& right) { return left -= right; }
+    friend BasicLanes operator*(float factor, BasicLanes lanes) { return lanes *= factor; }
 };
+using Lanes = BasicLanes<kBlock>;
+using HalfLanes = BasicLanes<kBlock / 2>;
 
 // Applies the post-filter across a border to 2 `kSize` values, or to as many in each lane: even parts stay, odd parts
 // are multiplied by a matrix.
@@ -188,12 +199,15 @@ void postfilter(std::array<Value, 2 * kSize>& values) {
         far = Scalar{0.5} * (even - sum);
     }
 }
-// The same for lines of pixels, `stride` apart, on both sides of a border.
-inline void postfilter_lines(float* first, std::size_t stride) {
+// The same for lines of pixels, `stride` apart, before and behind a border.
+inline void postfilter_lines(float* before, float* behind, std::size_t stride) {
     std::array<Lanes, 2 * kOverlap> lines;
-    for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = Lanes::load(first + i * stride);
+    const auto line = [&](std::size_t i) {
+        return i < kOverlap ? before + i * stride : behind + (i - kOverlap) * stride;
+    };
+    for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = Lanes::load(line(i));
     postfilter<float, kOverlap>(lines);
-    for (std::size_t i = 0; i < lines.size(); ++i) lines[i].store(first + i * stride);
+    for (std::size_t i = 0; i < lines.size(); ++i) lines[i].store(line(i));
 }
 
 // Inverts the DCT of one macroblock of `kSize` DC coefficients.
@@ -229,19 +243,32 @@ inline void inverse_dc_stage(double* dc, std::size_t count, std::size_t step, st
 // A block of values, or of pixels by column: `column[x][y]`.
 using Square = float[kBlock][kBlock];
 
-// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero; pixels by column.
+// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero, both even; pixels
+// by column. Basis functions are even or odd, so that a product serves two pixels.
 inline void inverse_dct(const Square& block, std::size_t rows, std::size_t columns, Square& pixels) {
     const auto& dct = tables::kDct;
     Square vertical;
     for (std::size_t j = 0; j < columns; ++j) {
-        Lanes sum = block[0][j] * Lanes::load(dct[0].data());
-        for (std::size_t k = 1; k < rows; ++k) sum += block[k][j] * Lanes::load(dct[k].data());
-        sum.store(vertical[j]);
+        HalfLanes first{}, mirrored{};
+        for (std::size_t k = 0; k < rows; k += 2) {
+            const HalfLanes even = block[k][j] * HalfLanes::load(dct[k].data());
+            const HalfLanes odd = block[k + 1][j] * HalfLanes::load(dct[k + 1].data());
+            first += even, mirrored += even;
+            first += odd, mirrored -= odd;
+        }
+        first.store(vertical[j]);
+        mirrored.reversed().store(vertical[j] + kBlock / 2);
     }
-    for (std::size_t x = 0; x < kBlock; ++x) {
-        Lanes sum = dct[0][x] * Lanes::load(vertical[0]);
-        for (std::size_t k = 1; k < columns; ++k) sum += dct[k][x] * Lanes::load(vertical[k]);
-        sum.store(pixels[x]);
+    for (std::size_t x = 0; x < kBlock / 2; ++x) {
+        Lanes first{}, mirrored{};
+        for (std::size_t k = 0; k < columns; k += 2) {
+            const Lanes even = dct[k][x] * Lanes::load(vertical[k]);
+            const Lanes odd = dct[k + 1][x] * Lanes::load(vertical[k + 1]);
+            first += even, mirrored += even;
+            first += odd, mirrored -= odd;
+        }
+        first.store(pixels[x]);
+        mirrored.store(pixels[kBlock - 1 - x]);
     }
 }
 
@@ -280,20 +307,18 @@ class ImageReconstruction {
         std::optional<ImageFilter> filter;
         if (reached > kUnfiltered) filter.emplace(make_filter(stride, reached));
         for (std::size_t row = 0; row <= shape_.rows; ++row) {
-            for (std::size_t channel = 0; channel < channels; ++channel) {
-                float *upper = strips.data() + channel * 2 * size, *lower = upper + size;
-                std::copy(lower, lower + size, upper);
-                if (row == shape_.rows) continue;
-                invert(channel, row, lower, stride);
-                for (std::size_t x = 0; row > 0 && x < stride; x += kBlock)
-                    postfilter_lines(lower - kOverlap * stride + x, stride);
+            float *upper = strips.data() + (row + 1) % 2 * size, *lower = strips.data() + row % 2 * size;
+            for (std::size_t channel = 0; row < shape_.rows && channel < channels; ++channel) {
+                float* own = lower + channel * 2 * size;
+                invert(channel, row, own, stride);
+                float* last = upper + channel * 2 * size + (kBlock - kOverlap) * stride;
+                for (std::size_t x = 0; row > 0 && x < stride; x += kBlock) postfilter_lines(last + x, own + x, stride);
             }
             if (row == 0) continue;
-            if (filter)
-                filter->apply(strips.data(), row < shape_.rows ? strips.data() + size : nullptr, stride, 2 * size);
+            if (filter) filter->apply(upper, row < shape_.rows ? lower : nullptr, stride, 2 * size);
             const std::size_t top = (row - 1) * kBlock;
             for (std::size_t i = 0; i < kBlock && top + i < height; ++i)
-                write_line(strips.data() + i * stride, 2 * size, width, pixels + (top + i) * width * channels);
+                write_line(upper + i * stride, 2 * size, width, pixels + (top + i) * width * channels);
         }
     }
 
@@ -371,16 +396,15 @@ class ImageReconstruction {
 
     // Writes a row of blocks of a channel, filtered across its vertical borders.
     void invert(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
-        Square pixels[2];  // of a block and the next: by column, so that the filter has 16 lanes
+        Square pixels[2];  // of a block and the one before: by column, so that the filter has 16 lanes
         for (std::size_t column = 0; column < shape_.columns; ++column) {
-            invert_block(channel, row, column, pixels[1]);
-            if (column > 0) {
-                postfilter_lines(pixels[0][kBlock - kOverlap], kBlock);
-                transpose(pixels[0], out + (column - 1) * kBlock, stride);
-            }
-            std::memcpy(pixels[0], pixels[1], sizeof pixels[1]);
+            Square &before = pixels[(column + 1) % 2], &own = pixels[column % 2];
+            invert_block(channel, row, column, own);
+            if (column == 0) continue;
+            postfilter_lines(before[kBlock - kOverlap], own[0], kBlock);
+            transpose(before, out + (column - 1) * kBlock, stride);
         }
-        transpose(pixels[0], out + stride - kBlock, stride);
+        transpose(pixels[(shape_.columns + 1) % 2], out + stride - kBlock, stride);
     }
     void invert_block(std::size_t channel, std::size_t row, std::size_t column, Square& pixels) const {
         Square block;
@@ -414,7 +438,8 @@ class ImageReconstruction {
             std::memcpy(before, block, sizeof block);
         }
     }
-    // Estimates the coefficients of the lowest `side` rows and columns of a block; returns how many of each are not 0.
+    // Estimates the coefficients of the lowest `side` rows and columns of a block; returns how many of each are
+    // not 0, rounded up to even numbers.
     std::pair<std::size_t, std::size_t> coefficients_of(std::size_t channel, std::size_t row, std::size_t column,
                                                         std::size_t side, Square& block) const {
         const float step = step_ * static_cast<float>(channels_[channel].weight) / kUnweighted;
@@ -435,6 +460,8 @@ class ImageReconstruction {
         }
         for (std::size_t j = 2; j < kBlock; ++j)
             if (in_column[j] != 0) columns = j + 1;
+        columns += columns % 2;
+        if (rows % 2 != 0) std::fill_n(block[rows++], kBlock, 0.0F);
         const auto dc = [&](std::size_t at_row, std::size_t at_column) {
             return dc_[block_index(channel, std::min(at_row, shape_.rows - 1),
                                    std::min(at_column, shape_.columns - 1))];
@@ -454,31 +481,45 @@ class ImageReconstruction {
     void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
         const std::size_t channels = shape_.kinds.size();
         for (std::size_t first = 0; first < width; first += kBlock, line += kBlock, pixels += kBlock * channels) {
-            std::int32_t values[kChannelKinds][kBlock];
+            const std::size_t count = std::min<std::size_t>(kBlock, width - first);
+            std::uint32_t values[kChannelKinds][kBlock];
             const Lanes luma = Lanes::load(line);
-            for (std::size_t i = 0; channels >= 3 && i < 3; ++i)
-                round<Pixel>(colors_[0][i] * luma + colors_[1][i] * Lanes::load(line + stride) +
-                                 colors_[2][i] * Lanes::load(line + 2 * stride),
-                             kGray, values[i]);
-            if (channels < 3) round<Pixel>(luma, kGray, values[0]);
+            if (channels >= 3) {
+                const Lanes chroma[] = {Lanes::load(line + stride), Lanes::load(line + 2 * stride)};
+                for (std::size_t i = 0; i < 3; ++i)
+                    round<Pixel>(colors_[0][i] * luma + colors_[1][i] * chroma[0] + colors_[2][i] * chroma[1], kGray,
+                                 values[i]);
+            } else {
+                round<Pixel>(luma, kGray, values[0]);
+            }
             if (channels % 2 == 0)
                 round<Pixel>(Lanes::load(line + (channels - 1) * stride), kOpaque, values[channels - 1]);
-            const std::size_t count = std::min<std::size_t>(kBlock, width - first);
+            if (std::endian::native == std::endian::little && sizeof(Pixel) == 1 && channels == 3) {
+                // A pixel of three bytes is stored as four, of which the next pixel overwrites the last.
+                for (std::size_t x = 0; x < kBlock; ++x) values[0][x] |= values[1][x] << 8 | values[2][x] << 16;
+                for (std::size_t x = 0; x + 1 < count; ++x) std::memcpy(pixels + 3 * x, &values[0][x], 4);
+                std::memcpy(pixels + 3 * (count - 1), &values[0][count - 1], 3);
+                continue;
+            }
             for (std::size_t i = 0; i < channels; ++i)
                 for (std::size_t x = 0; x < count; ++x) pixels[x * channels + i] = static_cast<Pixel>(values[i][x]);
         }
     }
-    // The nearest integers in range, halves to the even ones: adding 1.5 * 2^23 leaves no bit for fractions, and the
-    // integer in the lowest bits.
+    // The nearest integers in range, halves to the even ones: adding 2^23 leaves no bit for fractions, and the integer
+    // in the lowest bits.
     template <class Pixel>
-    static void round(const Lanes& values, float center, std::int32_t* out) {
-        constexpr float shift = 12582912, largest = std::numeric_limits<Pixel>::max();
+    static void round(const Lanes& values, float center, std::uint32_t* out) {
+        using Register = Lanes::Register;
+        using Integers = std::uint32_t __attribute__((vector_size(16)));
+        constexpr Register zero{}, largest = zero + float{std::numeric_limits<Pixel>::max()};
         for (std::size_t i = 0; i < Lanes::kRegisters; ++i) {
-            Lanes::Register scaled = (values.at[i] + center) * kScale<Pixel>;
-            scaled = scaled > 0 ? scaled : scaled * 0;
-            scaled = scaled < largest ? scaled : scaled * 0 + largest;
-            scaled = scaled + shift;
-            std::memcpy(out + 4 * i, &scaled, sizeof scaled);
+            Register scaled = (values.at[i] + center) * kScale<Pixel>;
+            scaled = scaled > zero ? scaled : zero;
+            scaled = (scaled < largest ? scaled : largest) + 8388608.0F;
+            Integers bits;
+            std::memcpy(&bits, &scaled, sizeof bits);
+            bits &= std::numeric_limits<Pixel>::max();
+            std::memcpy(out + 4 * i, &bits, sizeof bits);
         }
     }
 

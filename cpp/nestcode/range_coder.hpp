@@ -68,6 +68,43 @@ class RangeEncoder {
 
 class RangeDecoder {
   public:
+    static constexpr std::size_t kMostBytes = 4;  // that a bit takes: the whole window
+
+    // Decodes bits of which all bytes have arrived. Its few values fit into registers, so it is used by copy.
+    class Arrived {
+      public:
+        explicit Arrived(const RangeDecoder& decoder)
+            : interval_(decoder.interval_),
+              value_(decoder.least_),
+              next_(decoder.bytes_.data() + decoder.position_ + kMostBytes),
+              end_(decoder.bytes_.data() + decoder.bytes_.size()) {}
+
+        // Whether the bytes of that many bits have arrived, whatever the bits are.
+        bool has_arrived(std::size_t bits) const { return static_cast<std::size_t>(end_ - next_) >= bits * kMostBytes; }
+
+        bool decode(Probability one) {
+            const std::uint32_t split = interval_.split(one);
+            const bool bit = value_ <= split;
+            interval_.narrow(bit, split);
+            for (; interval_.leading_byte_known(); interval_.shift_byte()) value_ = value_ << 8 | *next_++;
+            return bit;
+        }
+
+      private:
+        friend RangeDecoder;
+        Interval interval_;
+        std::uint32_t value_;
+        const std::uint8_t *next_, *end_;
+    };
+    // Whether the window has arrived, so that an Arrived can begin.
+    bool window_arrived() const { return position_ + kMostBytes <= bytes_.size(); }
+    // Goes on behind the bits that `arrived` decoded.
+    void resume(const Arrived& arrived) {
+        interval_ = arrived.interval_;
+        least_ = greatest_ = arrived.value_;
+        position_ = static_cast<std::size_t>(arrived.next_ - bytes_.data()) - kMostBytes;
+    }
+
     // Appends bytes of the string; bits that were decoded do not change.
     void feed(const std::uint8_t* bytes, std::size_t count) {
         bytes_.insert(bytes_.end(), bytes, bytes + count);

@@ -10,12 +10,14 @@
 namespace nestcode {
 
 // The output arrays of a search: for each query the k best hits, best first, and how many items were scored. Positions
-// count through all segments. Missing hits come last, with infinite scores and the position UINT32_MAX.
+// count through all segments. Missing hits come last, with infinite scores and the position UINT32_MAX. `passed` counts
+// the items of the probed lists, also those that are not live; it may be null.
 struct SearchResults {
     std::size_t k;
     float* scores;
     std::uint32_t* positions;
     std::int64_t* compared;
+    std::int64_t* passed = nullptr;
 
     void write(std::size_t query, TopK& top) const {
         const std::vector<std::uint64_t>& hits = top.sorted();
@@ -34,6 +36,8 @@ void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std:
                const SearchResults& results, const ScorerOf& scorer_of) {
     constexpr std::size_t tile = 16;
     constexpr std::uint32_t piece = 32 * kBlockItems;
+    std::size_t items = 0;
+    for (const InvertedLists& lists : segments) items += lists.starts[1];
     for (std::size_t first = begin; first < end; first += tile) {
         const std::size_t many = std::min(tile, end - first);
         using Scorer = decltype(scorer_of(first));
@@ -53,6 +57,7 @@ void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std:
             }
         for (std::size_t q = 0; q < many; ++q) {
             results.compared[first + q] = size;
+            if (results.passed != nullptr) results.passed[first + q] = static_cast<std::int64_t>(items);
             results.write(first + q, tops[q]);
         }
     }
@@ -77,6 +82,10 @@ void search(std::span<const InvertedLists> segments, std::span<const std::uint32
             results.compared[q] = static_cast<std::int64_t>(selector.select(distances.data(), candidates));
             find_scan_ranges(segments, selector.probed, distances.data(), fine_bits, ranges);
             for (const ScanRange& range : ranges) range.touch();
+            if (results.passed != nullptr) {
+                results.passed[q] = 0;
+                for (const ScanRange& range : ranges) results.passed[q] += range.range.size();
+            }
             // The nearest range first: once good hits are known, the threshold rejects most others.
             const auto nearest =
                 std::min_element(ranges.begin(), ranges.end(),

@@ -118,8 +118,8 @@ struct PyGraph {
 
     void search(const View<const float, 2>& queries, std::string_view metric, std::size_t ef,
                 const View<const std::uint64_t, 1>& skipped, const View<float, 2>& distances,
-                const View<std::uint32_t, 2>& positions, const View<std::int64_t, 1>& visited, std::size_t threads,
-                std::string_view simd) const {
+                const View<std::uint32_t, 2>& positions, const View<std::int64_t, 1>& visited, std::size_t most,
+                std::size_t threads, std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
         const std::size_t count = queries.shape(0), k = distances.shape(1);
         if (queries.shape(1) != projection.mean.size())
@@ -136,7 +136,7 @@ struct PyGraph {
         const auto run = [&]<class Element>(const Element* rows) {
             nestcode::search_graph(records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
                                    projection.projection, by, queries.data(), count, ef, items, results, chosen,
-                                   threads);
+                                   threads, false, most);
         };
         if (vectors && vectors->dtype().bits == 16)
             run(static_cast<const nestcode::Half*>(vectors->data()));
@@ -172,5 +172,6 @@ void add_graph(nb::module_& m) {
         .def(nb::init<Mat<std::uint8_t>, std::size_t, nb::object, std::optional<AnyMatrix>>(), "records"_a.noconvert(),
              "nodes"_a, "projection"_a, "vectors"_a.noconvert().none())
         .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "skipped"_a, "distances"_a, "positions"_a,
-             "visited"_a, "threads"_a = 1, "simd"_a = "", "Write the nearest items of each query.");
+             "visited"_a, "most"_a = SIZE_MAX, "threads"_a = 1, "simd"_a = "",
+             "Write the nearest items of each query.");
 }

@@ -82,6 +82,7 @@ struct PySearchResults {
     Array<float, 2> scores;
     Array<std::uint32_t, 2> positions;
     Ids compared;
+    Ids passed;
 };
 
 struct PySearcher {
@@ -108,9 +109,9 @@ struct PySearcher {
         const std::size_t k = out.scores.shape(1);
         if (k == 0) throw nb::value_error("there must be room for at least one hit");
         const auto fits = [&](const auto& array) { return array.shape(0) == queries && array.shape(1) == k; };
-        if (!fits(out.scores) || !fits(out.positions) || out.compared.size() != queries)
+        if (!fits(out.scores) || !fits(out.positions) || out.compared.size() != queries || out.passed.size() != queries)
             throw nb::value_error("there must be room for the hits of each query");
-        return {k, out.scores.data(), out.positions.data(), out.compared.data()};
+        return {k, out.scores.data(), out.positions.data(), out.compared.data(), out.passed.data()};
     }
 
     template <class DistancesOf, class ScorerOf>
@@ -314,8 +315,8 @@ void add_search(nb::module_& m) {
              "bias_unit"_a, "biases"_a.noconvert(), "norms"_a.noconvert(), "threads"_a = 1,
              "Write the biases and norms of grouped items into their slots.");
     nb::class_<PySearchResults>(m, "SearchResults", "The arrays that a search writes into.")
-        .def(nb::init<Array<float, 2>, Array<std::uint32_t, 2>, Ids>(), "scores"_a.noconvert(),
-             "positions"_a.noconvert(), "compared"_a.noconvert());
+        .def(nb::init<Array<float, 2>, Array<std::uint32_t, 2>, Ids, Ids>(), "scores"_a.noconvert(),
+             "positions"_a.noconvert(), "compared"_a.noconvert(), "passed"_a.noconvert());
     nb::class_<PyCentroidDistances>(m, "CentroidDistances", "Distances from queries to list centroids, by products.")
         .def(nb::init<Mat<float>, Mat<float>, Vec<float>, Mat<float>, Mat<float>>(), "coarse_products"_a.noconvert(),
              "fine_products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(), "shifts"_a.noconvert());

@@ -346,10 +346,17 @@ class CentroidDistances:
     ) -> None: ...
 
 class SearchResults:
-    """The arrays that a search writes into: scores and positions, (queries, k), and the number of items compared."""
+    """The arrays that a search writes into: scores and positions, (queries, k), and the number of items compared.
+
+    `passed` gets the number of items in the probed lists, also of those that are skipped.
+    """
 
     def __init__(
-        self, scores: NDArray[np.float32], positions: NDArray[np.uint32], compared: NDArray[np.int64]
+        self,
+        scores: NDArray[np.float32],
+        positions: NDArray[np.uint32],
+        compared: NDArray[np.int64],
+        passed: NDArray[np.int64],
     ) -> None: ...
 
 class Searcher:
@@ -582,10 +589,11 @@ class Graph:
         distances: NDArray[np.float32],
         positions: NDArray[np.uint32],
         visited: NDArray[np.int64],
+        most: int = ...,
         threads: int = 1,
         simd: str = "",
     ) -> None:
-        """Write the nearest items of each query, (queries, k), and how many nodes were visited."""
+        """Write the nearest items of each query, (queries, k), and how many nodes were visited, at most `most`."""
 
 # Search by vectors (cpp/python/row_search.cpp)
 

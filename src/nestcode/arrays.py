@@ -52,14 +52,22 @@ def pieces(X: ArrayLike | Iterable[ArrayLike]) -> Iterator[NDArray[Any]]:
             yield rows[first : first + PIECE]
 
 
-def as_array(X: ArrayLike) -> NDArray[Any]:
+def as_array(X: ArrayLike, name: str = "data") -> NDArray[Any]:
     """Return data as NumPy reads it, or raise."""
+    if np.ma.is_masked(X):
+        raise InvalidInput(f"{name} must have no masked values: fill them with X.filled(value), or drop their rows")
     try:
         return np.asarray(X)
-    except (RuntimeError, TypeError, ValueError) as error:  # tensors with gradients, of other types, ragged lists
+    except (RuntimeError, TypeError, ValueError) as error:  # tensors with gradients, on other devices, ragged lists
+        if isinstance(X, list | tuple):
+            rule, remedy = "have the same number of features in each row", "drop or fill some"
+        else:
+            rule, remedy = (
+                "be an array of numbers",
+                "give a tensor as X.detach().cpu().numpy(), one of bfloat16 as X.float()",
+            )
         raise InvalidInput(
-            f"data must be an array of numbers, got a {type(X).__name__} that NumPy does not read ({error}): give rows "
-            "of equally many numbers, and a tensor as X.detach().float().numpy()"
+            f"{name} must {rule}, got a {type(X).__name__} that NumPy does not read ({error}): {remedy}"
         ) from error
 
 
@@ -67,16 +75,9 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
-    if np.ma.is_masked(X):
-        raise InvalidInput("data must have no masked values: fill them with X.filled(value), or drop their rows")
     if X is None:
         raise InvalidInput("data must be an array (items, features), got None: give rows of numbers")
-    try:
-        array = np.require(np.asarray(X), requirements="A")  # views of bytes may be unaligned
-    except ValueError as error:
-        if not isinstance(X, list | tuple):
-            raise
-        raise InvalidInput("data must have the same number of features in each row: drop or fill some") from error
+    array = np.require(as_array(X), requirements="A")  # views of bytes may be unaligned
     if array.ndim == 0:
         given = repr(array.item())[:40]
         raise InvalidInput(f"data must be an array (items, features), got {given}: give rows of numbers")
@@ -200,7 +201,7 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     >>> check_ids([5, 3], count=2)
     array([5, 3])
     """
-    array = np.atleast_1d(np.asarray(ids))
+    array = np.atleast_1d(as_array(ids, "ids"))
     if array.size == 0:
         array = array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -209,7 +210,7 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
             "number your items, and keep names in a list beside the index"
         )
     if count is not None and len(array) != count:
-        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items")
+        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items: give as many")
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         raise InvalidInput(
             f"ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got {array.min()} to {array.max()}: "

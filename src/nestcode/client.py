@@ -5,9 +5,10 @@ several servers each holds a part of the items; their answers are merged to thos
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -28,6 +29,8 @@ httpx: Any = import_extra("httpx", extra="client", purpose="nestcode.client")
 __all__ = ["Client", "RemoteStream", "merge"]
 
 TIMEOUT = 60.0  # seconds
+ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server tells others
+TEXT = 6  # times the bytes of float32 that its digits take in JSON
 Result = TypeVar("Result")
 
 
@@ -108,6 +111,16 @@ class Client:
         def ask(rows: _Rows) -> Hits:
             if not rows.count:
                 return Hits(np.empty((0, k), np.int64), np.empty((0, k), np.float32), np.empty(0, np.int64))
+            parts = [*map(ask_once, rows.split(self._about, allowed))]
+            if len(parts) == 1:
+                return parts[0]
+            return Hits(
+                np.concatenate([hits.ids for hits in parts]),
+                np.concatenate([hits.distances for hits in parts]),
+                np.concatenate([hits.compared for hits in parts]),
+            )
+
+        def ask_once(rows: _Rows) -> Hits:
             if allowed is None:
                 found = self._each(lambda server: server.search(rows, k, query=options))
             else:
@@ -119,27 +132,37 @@ class Client:
         return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if is_single(queries) else hits
 
     def add(self, items: Codes | ArrayLike, ids: ArrayLike, *, on_duplicate: OnDuplicate = "error") -> None:
-        """Add items under ids, and return when they are durable; with the same ids this may be repeated."""
+        """Add items under ids, and return when they are durable; with the same ids this may be repeated.
+
+        Of more items than a request may have, each request adds all or none; the error of one tells how many items
+        were added before.
+        """
 
         def send(rows: _Rows) -> None:
             known = check_ids(ids, rows.count)
-            if rows.count:
-                content = pack_items(known, rows.body)
-                self._only().post("/v1/items", {"on_duplicate": on_duplicate}, rows=rows, content=content)
+            with _counting(rows.count, "added") as done:
+                for part in rows.split(self._about):
+                    content = pack_items(known[sum(done) :][: part.count], part.body)
+                    self._only().post("/v1/items", {"on_duplicate": on_duplicate}, rows=part, content=content)
+                    done.append(part.count)
 
         self._with_rows(items, send)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove items, and return when that is durable."""
-        unwanted = check_ids(ids)
-        if len(unwanted):
-            self._only().post("/v1/items/delete", json={"ids": unwanted.tolist()})
+        """Remove items, and return when that is durable; many are removed by several requests, as they are added."""
+        unwanted, most = check_ids(ids), _most_rows(self._about)
+        with _counting(len(unwanted), "removed") as done:
+            for first in range(0, len(unwanted), most):
+                some = unwanted[first : first + most].tolist()
+                self._only().post("/v1/items/delete", json={"ids": some})
+                done.append(len(some))
 
     def encode(self, X: ArrayLike) -> Codes:
         """Return the codes of vectors, of the index's width."""
 
         def ask(rows: _Rows) -> Codes:
-            packed = self._servers[0].post("/v1/encode", rows=rows, accept=CODES) if rows.count else b""
+            parts = rows.split(self._about)
+            packed = b"".join(self._servers[0].post("/v1/encode", rows=part, accept=CODES) for part in parts)
             return Codes(np.frombuffer(packed, np.uint8).reshape(rows.count, -(-rows.width // 8)), rows.width)
 
         return self._with_rows(np.asarray(X), ask)
@@ -152,7 +175,8 @@ class Client:
             coder = self._about.get("coder")
             if not rows.count and coder is not None:
                 return np.empty((0, coder["features"]), np.float32)
-            found = self._servers[0].post("/v1/decode", query, rows=rows, accept=FLOAT32)
+            parts = rows.split(self._about) or [rows]  # without a coder, the server says so
+            found = b"".join(self._servers[0].post("/v1/decode", query, rows=part, accept=FLOAT32) for part in parts)
             return np.frombuffer(found, "<f4").reshape(rows.count, -1).astype(np.float32)
 
         return self._with_rows(codes, ask)
@@ -190,7 +214,9 @@ class Client:
                 "the servers of one index must have the same width and coder, unlike "
                 f"{', '.join(server.url for server in self._servers)}: build one of their indexes again"
             )
-        return about[0]
+        limits = [one.get("limits") or {} for one in about]
+        least = {name: min(one.get(name, most) for one in limits) for name, most in (("rows", ROWS), ("body", BODY))}
+        return about[0] | {"limits": least}
 
     def _with_rows(self, queries: Codes | ArrayLike, request: Callable[["_Rows"], Result]) -> Result:
         """Return the answer to a request; where servers have another index since, to one that is made for that."""
@@ -244,6 +270,20 @@ class _Rows:
         rows = check_rows(rows[None] if rows.ndim == 1 else rows, features=coder["features"])
         return cls(FLOAT32, rows.astype("<f4").tobytes(), len(rows), width, tag)
 
+    def split(self, about: dict[str, Any], allowed: Sequence[int] | None = None) -> list[Self]:
+        """Return the rows of each request to servers that are described so; with a filter they are sent as JSON."""
+        size = len(self.body) // max(self.count, 1)
+        room = about["limits"]["body"] // (size + 8)  # and an id
+        if allowed is not None:
+            room = (about["limits"]["body"] - 21 * len(allowed)) // (TEXT * size + 8)
+        most = max(1, min(_most_rows(about), room))
+        if 0 < self.count <= most:
+            return [self]
+        return [
+            replace(self, body=self.body[size * first :][: size * most], count=min(most, self.count - first))
+            for first in range(0, self.count, most)
+        ]
+
     def as_json(self) -> dict[str, Any]:
         """Return the rows as a part of a body in JSON."""
         if self.kind == CODES:
@@ -261,6 +301,22 @@ def _width_of(about: dict[str, Any]) -> int:
     if about.get("width") is None:
         raise InvalidInput("the server has no index: start it with nestcode serve INDEX")
     return int(about["width"])
+
+
+def _most_rows(about: dict[str, Any]) -> int:
+    return max(1, int(about["limits"]["rows"]))
+
+
+@contextmanager
+def _counting(count: int, what: str) -> Iterator[list[int]]:
+    """Let an error tell how many items were written: those that the caller appends to the list."""
+    done: list[int] = []
+    try:
+        yield done
+    except (InvalidInput, Unavailable) as error:
+        if not done:
+            raise
+        raise type(error)(f"{error}; the first {sum(done):,} of {count:,} items were {what}") from error
 
 
 def merge(parts: Sequence[Hits], k: int) -> Hits:
@@ -285,12 +341,9 @@ class _Server:
     """One server: requests, and errors as those of an index."""
 
     def __init__(self, url: str, headers: dict[str, bytes], timeout: float) -> None:
-        self.url = url
+        self.url = _check_address(url)
         make = partial(httpx.Client, base_url=url, headers=headers, timeout=timeout)
-        try:
-            self._http = _PerProcess(make, httpx.Client.close)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise InvalidInput(f"{url!r} is not the address of a server ({error}): give http://HOST:PORT") from error
+        self._http = _PerProcess(make, httpx.Client.close)
 
     def info(self) -> dict[str, Any]:
         """Return what the server says of itself."""
@@ -341,6 +394,17 @@ class _Server:
         if answer.status_code == 200:
             return answer
         raise _error(self.url, answer)
+
+
+def _check_address(url: str) -> str:
+    """Return the address of a server, or raise."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InvalidInput(f"{url!r} is not the address of a server ({error}): give http://HOST:PORT") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidInput(f"{url!r} is not the address of a server: give http://HOST:PORT")
+    return url
 
 
 def _error(url: str, answer: Any) -> Exception:
@@ -427,7 +491,7 @@ class RemoteStream:
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT) -> None:
-        self._url, self.position = url, 0
+        self._url, self.position = _check_address(url), 0
         headers = {"Accept-Encoding": b"identity"} | _headers(token)
         make = partial(httpx.Client, headers=headers, timeout=timeout, follow_redirects=True)
         self._http = _PerProcess(make, httpx.Client.close)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import CORES, check_int
+from nestcode.arrays import CORES, as_array, check_int
 from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 2**31 - 1
@@ -41,7 +41,7 @@ class Codes:
     __slots__ = ("_packed", "_width")
 
     def __init__(self, packed: ArrayLike, width: int) -> None:
-        array = np.asarray(packed)
+        array = as_array(packed, "packed codes")
         width = check_int(width, "width", least=0)
         if width > MAX_WIDTH:
             raise InvalidInput(f"width must be at most {MAX_WIDTH}, got {width}: distances are 32-bit integers")
@@ -79,7 +79,7 @@ class Codes:
         >>> Codes.from_bits([[True, True, False]])
         Codes(1 item of 3 bits: 110)
         """
-        array = np.asarray(bits)
+        array = as_array(bits, "bits")
         if array.ndim != 2:
             raise InvalidInput(
                 f"bits must have 2 dimensions (items, width), got shape {array.shape}: put one code into bits[None, :]"

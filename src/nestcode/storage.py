@@ -258,7 +258,7 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
     name = f".{path.name}.{token}"  # an index recognizes leftover drafts by this name
     draft = path.with_name(name if len(os.fsencode(name)) <= LONGEST else f".{token}")
     try:
-        with naming_full_disk(path):
+        with naming_file(path):
             write_new(draft, pieces)
             draft.replace(path)
     except BaseException:
@@ -284,7 +284,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a new file durably (fsync), replacing what a crash may have left at `path`."""
     path.unlink(missing_ok=True)  # never written through: it may be a link, or mapped by a reader
-    with naming_full_disk(path), path.open("xb", buffering=0) as file:
+    with naming_file(path), path.open("xb", buffering=0) as file:
         for piece in pieces:
             left = memoryview(piece)
             while left:
@@ -293,22 +293,24 @@ def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 @contextmanager
-def naming_full_disk(path: Path) -> Iterator[None]:
-    """Let errors of a full disk name the path that is being written and the remedy; they stay an OSError."""
+def naming_file(path: Path) -> Iterator[None]:
+    """Let the system's errors name the path that is being written, not its draft, and the remedy; types stay."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno is None:  # ours
             raise
-        full = OSError(f"{path} cannot be written, as its disk is full: make room, or choose another place")
-        full.errno = error.errno
-        raise full from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = ", as its disk is full: make room, or" if full else f" ({os.strerror(error.errno)}):"
+        named = type(error)(f"{path} cannot be written{why} choose another place")
+        named.errno = error.errno
+        raise named from error
 
 
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, durably."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    with naming_full_disk(path):
+    with naming_file(path):
         path.mkdir(parents=True, exist_ok=True)
         for folder in missing:
             sync_folder(folder.parent)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import nestcode
 from nestcode import metrics
-from nestcode.cli.app import app
+from nestcode.cli.app import app, main
 from nestcode.cli.compress import read_bytes
 from nestcode.data.image_file import read_image, read_profile
 from nestcode.data.images import write_image
@@ -189,6 +190,22 @@ def test_animations_are_refused_or_skipped(photos: Path, tmp_path: Path) -> None
     assert set(stream_info((tmp_path / "a.nest").read_bytes()).names) == set(SHAPES)
 
 
+def test_errors_of_damaged_streams_name_the_command(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = tmp_path / "a.nest"
+    fine("compress", photos / "color.png", "-o", stream, "--bpp", 0.1)
+    data = bytearray(stream.read_bytes())
+    data[stream_info(bytes(data)).header_bytes] ^= 1
+    stream.write_bytes(data)
+    monkeypatch.setattr("warnings.showwarning", warnings.showwarning)  # main() changes it
+    monkeypatch.setattr("sys.argv", ["nestcode", "view", str(stream)])
+    with pytest.raises(SystemExit):
+        main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith("decode what is intact with nestcode decompress --on-damage keep")
+
+
 def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = tmp_path / "a.nest"
     shown: list[str] = []
@@ -268,6 +285,33 @@ def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_p
         "compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit
     )
     assert not (tmp_path / "b").exists()
+
+
+def test_what_cannot_be_opened_or_named_is_skipped(photos: Path, tmp_path: Path) -> None:
+    odd = ["link.png", "two\nlines.png"]
+    (photos / odd[0]).symlink_to(tmp_path / "nowhere")
+    Image.fromarray(PIECE).save(photos / odd[1])
+    said = refused("compress", photos, "-o", tmp_path / "a.nest")
+    assert f"{photos / odd[0]}'; --skip-damaged skips it" in said
+    result = run("compress", photos, "-o", tmp_path / "a.nest", "--skip-damaged", "--bpp", 0.01)
+    assert result.stderr.count("skipped: ") == 2
+    assert "link.png" in result.stderr
+    assert r"two\nlines.png" in result.stderr
+    assert set(stream_info((tmp_path / "a.nest").read_bytes()).names) == set(SHAPES)
+
+
+def test_a_damaged_stream_writes_no_image(photos: Path, tmp_path: Path) -> None:
+    stream, out = tmp_path / "a.nest", tmp_path / "out"
+    fine("compress", photos, "-o", stream)
+    data = bytearray(stream.read_bytes())
+    data[-10] ^= 1  # in the last block, which some images do not need
+    stream.write_bytes(data)
+    assert "does not match its checksum" in refused("decompress", stream, "-o", out)
+    assert not out.exists()
+    fine("decompress", stream, "-o", out, "--bpp", 0.1)  # from the blocks before it
+    with pytest.warns(UserWarning, match="does not match its checksum"):
+        fine("decompress", stream, "-o", out, "--on-damage", "keep", "--force")
+    assert len([*out.rglob("*.png")]) == len(SHAPES)
 
 
 def test_outputs_are_not_overwritten_without_force(photos: Path, tmp_path: Path) -> None:
@@ -370,7 +414,7 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     for arguments, message in [
         ((photos, "--budget", "10"), "budget must be at least the"),
-        ((photos, "--psnr", 99), "psnr must be at most "),
+        ((photos / "color.png", "--psnr", 99), "which all bits of image 'color.png' give, got 99: lower it"),
         ((photos, "--ssim", 1), "ssim must be above 0 and below 1, got 1.0"),
         ((photos, "--coder", coder), "must hold an image codec, got a LinearCoder"),
         ((photos, "--coder", tmp_path / "no.coder"), "no.coder"),

@@ -11,7 +11,7 @@ import nestcode as nc
 from nestcode.coders.implicit.additive import fit_additive
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Geometric, Uniform
-from nestcode.training import Training
+from nestcode.training import Invariance, Training
 from tests import twins
 from tests.coders.cases import fitted, fresh_rows, mse, training_rows
 
@@ -79,11 +79,11 @@ def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: 
 
 def test_a_loaded_coder_has_the_settings_it_was_fitted_with_and_fits_again_alike(tmp_path: Path) -> None:
     rows = training_rows("implicit")[:200]
-    one = coder(beams=2, candidates=3, lengths=Geometric(0.5)).fit(rows, progress=False)
+    one = coder(beams=2, preselected=3, lengths=Geometric(0.5)).fit(rows, progress=False)
     one.save(tmp_path / "a.coder")
     again = nc.load_coder(tmp_path / "a.coder")
     assert isinstance(again, nc.ImplicitCoder)
-    assert (again.beams, again.candidates, again.units, again.layers) == (2, 3, 8, 1)
+    assert (again.beams, again.preselected, again.units, again.layers) == (2, 3, 8, 1)
     assert (again.lengths, again.base.get_params()) == (Geometric(0.5), one.base.get_params())
     fingerprint = again.fingerprint
     assert again.fit(rows, progress=False).fingerprint == one.fingerprint == fingerprint
@@ -128,7 +128,7 @@ def test_additive_codebooks_minimize_the_expected_error_of_a_prefix() -> None:
         ({"units": 0}, "units must be an integer of at least 1, got 0"),
         ({"layers": 0}, "layers must be an integer of at least 1, got 0"),
         ({"beams": 2000}, "beams must be at most 1024, got 2000"),
-        ({"candidates": 300}, "candidates must be at most the 256 entries of a codebook, got 300"),
+        ({"preselected": 300}, "preselected must be at most the 256 entries of a codebook, got 300"),
         ({"lengths": 8}, "lengths must be Lengths"),
         ({"training": 8}, "training must be Training"),
     ],
@@ -140,7 +140,7 @@ def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> Non
 
 def test_techniques_of_autoencoders_are_refused() -> None:
     with pytest.raises(InvalidInput, match="an implicit coder is trained by Adam, and its bits are not"):
-        coder(training=Training(invariance=1.0)).fit(np.eye(8))
+        coder(training=Training(invariance=Invariance(1.0))).fit(np.eye(8))
 
 
 def test_a_base_of_other_data_is_refused() -> None:

@@ -24,7 +24,7 @@ from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
 from nestcode.search import asymmetric_distances
 from nestcode.storage import Record, read_record, write_record
-from nestcode.training import Training
+from nestcode.training import Sweep, Training
 from nestcode.training.runtime.sampler import split_holdout
 from tests import twins
 
@@ -249,7 +249,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "refined base": (lambda: RefinedCoder(RefinedCoder(short())), "base must be one of LinearCoder"),  # type: ignore[arg-type]
     "widths": (lambda: RefinedCoder((short(), LinearCoder(24))), "must agree in width and metric"),
     "network": (lambda: RefinedCoder(short(), (16, 32)), r"network must be MLP\(…\) or UNet\(…\), got \(16, 32\)"),  # type: ignore[arg-type]
-    "lengths": (lambda: RefinedCoder(short(), lengths=[30]), r"lengths must be from 1 to the width 20, got \[30\]"),
+    "trained_at": (
+        lambda: RefinedCoder(short(), trained_at=[30]),
+        r"trained_at must be from 1 to the width 20, got \[30\]",
+    ),
     "shape": (
         lambda: RefinedCoder(short(), UNet(shape=(8, 9)), training=SHORT).fit(shuffled()[:99], progress=False),
         r"shape must be that of 64 features, got \(8, 9\)",
@@ -267,7 +270,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         r"channels must be multiples of 8, .*got \(12,\)",
     ),
     "technique": (
-        lambda: RefinedCoder(short(), training=Training(invariance=0.1)).fit(shuffled()[:99], progress=False),
+        lambda: RefinedCoder(short(), training=Training(sweep=Sweep())).fit(shuffled()[:99], progress=False),
         "a refined coder is trained by Adam",
     ),
     "features": (
@@ -278,7 +281,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "not a number": (lambda: fitted().encode(np.full((3, 64), np.nan)), "finite"),
     "long codes": (lambda: fitted().decode(Codes.from_bits(np.zeros((1, 99), dtype=bool))), "at most the coder's"),
     "length": (lambda: fitted().expected_error(69), "between 0 and the coder's width 68, got 69"),
-    "run": (lambda: RefinedCoder(short()).fit(shuffled(), epochs=3), "fit takes checkpoint, .*, got epochs"),
+    "run": (lambda: RefinedCoder(short()).fit(shuffled(), epochs=3), "fit takes checkpoint, .*, got epochs"),  # type: ignore[call-arg]
 }
 
 
@@ -413,11 +416,11 @@ def test_settings_changed_after_fitting_wait_for_the_next_fit(data: Rows) -> Non
 
 
 def test_it_trains_at_the_lengths_given(data: Rows, tmp_path: Path) -> None:
-    coder = RefinedCoder(short(), lengths=[20], training=SHORT).fit(data[:200], progress=False)
+    coder = RefinedCoder(short(), trained_at=[20], training=SHORT).fit(data[:200], progress=False)
     coder.save(tmp_path / "one.coder")
     again = nc.load_coder(tmp_path / "one.coder")
     assert isinstance(again, RefinedCoder)
-    assert (again.lengths, again.fingerprint) == ([20], coder.fingerprint)
+    assert (again.trained_at, again.fingerprint) == ([20], coder.fingerprint)
 
 
 def test_lengths_of_every_octave_are_trained_at() -> None:

@@ -1,5 +1,6 @@
 """Image files: which are read, and where PNG files go."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,9 @@ def test_the_formats_that_are_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     with pytest.raises(InvalidInput, match=r"give some of \.avif, \.bmp, "):
         ImageFiles([tmp_path / "below"])
+
+
+def test_names_that_the_process_cannot_encode_name_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsencode", lambda name: str(name).encode("ascii"))  # as of PYTHONUTF8=0 LC_ALL=C
+    with pytest.raises(InvalidInput, match=r"'.xe9t.xe9.png' has a name .*: set PYTHONUTF8=1"):
+        png_paths(OUT, ["été.png"])

@@ -31,7 +31,6 @@ from nestcode.images.restoration import quantized
 from nestcode.storage import Arrays, Record, write_record
 from tests.images.samples import SHAPES, codec, crop, header_of, same, stream
 from tests.images.test_restoration import random_network
-from tests.images.twins import unfiltered
 
 
 @cache
@@ -123,7 +122,10 @@ def test_every_kind_of_image_is_refined_at_every_cut(kind: int, share: float) ->
     image = crop(SHAPES[kind], kind)
     data, decoder = codec().encode(image), ImageDecoder(codec(), image.shape)
     decoder.feed(data[: int(share * len(data))])
-    plain, refined = unfiltered(decoder), decoder.image(refiner())  # the network was trained without the filter
+    plain, refined = (
+        decoder.image(filtered=False),
+        decoder.image(refiner()),
+    )  # the network was trained without the filter
     assert (refined.shape, refined.dtype) == (plain.shape, plain.dtype)
     assert np.array_equal(refined, refiner().refine(plain, decoder.step))
     if len(image.shape) == 3 and image.shape[2] in (2, 4):

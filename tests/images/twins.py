@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
 from nestcode.images.bitplanes import CHANNELS, UNWEIGHTED
-from nestcode.images.codec import Image, ImageDecoder, scaled_shape
+from nestcode.images.codec import ImageDecoder
 from nestcode.images.color import GRAY, OPAQUE, color_matrix
 from nestcode.images.lapped_dct import (
     BLOCK,
@@ -31,13 +31,6 @@ def known_values(decoder: ImageDecoder) -> NDArray[np.int32]:
     rows, columns = (-(-size // BLOCK) for size in decoder.shape[:2])
     known = np.array(decoder._decoder.known, dtype=np.int32)
     return known.reshape(-1 if known.size else 0, rows, columns, BLOCK, BLOCK)
-
-
-def unfiltered(decoder: ImageDecoder, reduction: int = 1) -> Image:
-    """The image from what arrived so far, without the filter."""
-    out = np.empty(scaled_shape(decoder.shape, 1 / reduction), dtype=decoder.dtype)
-    decoder._decoder.write(out.reshape(-1), reduction, filtered=False)
-    return out
 
 
 def pixel_values(

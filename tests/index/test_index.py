@@ -72,8 +72,41 @@ def test_the_width_is_the_coders_by_default() -> None:
 
 @pytest.mark.parametrize("name", ["coder", "graph", "width"])
 def test_what_it_was_made_with_is_fixed(name: str) -> None:
-    with pytest.raises(AttributeError):
+    with pytest.raises(InvalidInput, match=f"keeps the {name} .* is only read: (make|truncate)"):
         setattr(Index(CODER), name, True)
+
+
+class Tensor:
+    """What NumPy does not read, as a tensor with gradients or on another device."""
+
+    shape, ndim = (2, 5), 2
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: CODER.encode(x),
+        lambda x: LinearCoder(8).fit(x),
+        lambda x: Index(CODER).add(x),
+        lambda x: Index(CODER, vectors="float16").add(CODER.encode(X[:2]), vectors=x),
+        lambda x: Index(CODER).add(X[:2], ids=x),
+        lambda x: mixed().remove(x),
+        lambda x: mixed().search(x),
+        lambda x: mixed().search(X[0], vectors=x),
+        lambda x: mixed().search(X[0], filter=x),
+        lambda x: mixed().neighborhood(x, size=1),
+        lambda x: Codes(x, 8),
+        lambda x: Codes.from_bits(x),
+    ],
+)
+def test_what_numpy_does_not_read_is_refused_with_the_remedy(read: Callable[[Any], Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"must be an array of numbers, got a Tensor .*: give a tensor as X.detach"):
+        read(Tensor())
+    with pytest.raises(InvalidInput, match="must have no masked values: fill them"):
+        read(np.ma.masked_less(np.eye(2, 5), 1))
 
 
 def test_repr() -> None:

@@ -121,6 +121,9 @@ def test_copying_and_pickling_are_refused_with_the_remedy() -> None:
     for way in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(InvalidInput, match="not copied or pickled: save"):
             way(index)
+        for hood in (index.neighborhood(codes(2), size=1), index.neighborhood(codes(2)[0], size=1)):
+            with pytest.raises(InvalidInput, match="not copied or pickled: keep their ids"):
+                way(hood)
 
 
 @pytest.mark.parametrize("shared", [3, 7, 8])

@@ -200,6 +200,8 @@ def test_selectors_restrict_the_search(rows_to_fit: int) -> None:
     with pytest.raises(InvalidInput, match=r"no nprobe, got 16: set index\.index\.effort"):
         index.nprobe = 16
     assert not hasattr(index, "nprobe")
+    with pytest.raises(InvalidInput, match=r"got nprobe: instead of nprobe .* index\.index\.effort"):
+        index.search(X[:1], 1, nprobe=3)
     with pytest.raises(InvalidInput, match="a selector and a filter: give one"):
         index.search(X[:1], 1, params=params, filter=[1])
 

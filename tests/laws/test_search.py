@@ -185,7 +185,7 @@ def test_instruction_sets_agree(
     for simd in _core.simd_names():
         scores, positions = np.empty((5, budget["k"]), dtype=np.float32), np.empty((5, budget["k"]), dtype=np.uint32)
         compared = np.empty(5, dtype=np.int64)
-        out = _core.SearchResults(scores, positions, compared)
+        out = _core.SearchResults(scores, positions, compared, np.empty_like(compared))
         searcher: Any = Named(prepared.searcher, simd)
         prepared.scorer.estimate(searcher, batch, prepared.list_bits, budget["candidates"], out, budget["threads"])
         found.append((scores, positions, compared))
@@ -199,7 +199,7 @@ def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: An
     """Up to a term that all items of a query share; the core's own tests bound the error of its quantized tables."""
     coder = fitted(kind, "l2")
     prepared, batch, queries = prepare(kind, metric, 20, np.random.default_rng(0))
-    estimated, positions, compared = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
+    estimated, positions, compared, _ = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
     assert (compared == prepared.count).all()
     assert (np.diff(estimated, axis=1) >= 0).all()
     for q, row in enumerate(positions):
@@ -221,13 +221,13 @@ def test_estimates_by_angle_are_nearly_those_to_normalized_decoded_codes(kind: s
     """Where items have norm 1, what their codes decode to is L2-normalized before it is compared."""
     coder = fitted(kind, "cosine")
     prepared, batch, queries = prepare(kind, "cosine", 20, np.random.default_rng(0), "cosine")
-    estimated, positions, _ = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
+    estimated, positions, *_ = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
     for q, row in enumerate(positions):
         assert len(np.unique(row)) == prepared.count
         true = twins.distances(queries[q : q + 1], coder.decode(prepared.codes_at(row)), "cosine")[0] - 2
         near = np.argsort(true)[: prepared.count // 4]
         assert np.abs(estimated[q] - true)[near].max() < 0.05 * np.ptp(true)
-        best, _, _ = prepared.estimate(batch, 5, 10**6, 7, 1)  # by thresholds, without dividing
+        best = prepared.estimate(batch, 5, 10**6, 7, 1).distances  # by thresholds, without dividing
         assert np.array_equal(best[q], estimated[q, :7])
 
 
@@ -467,7 +467,7 @@ def test_all_kernels_of_search_were_recorded() -> None:
 
 def test_an_unknown_instruction_set_is_named() -> None:
     prepared, batch, _ = prepare("cell", "l2", 30, np.random.default_rng(0))
-    out = _core.SearchResults(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
+    out = _core.SearchResults(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), *np.empty((2, 5), np.int64))
     searcher: Any = Named(prepared.searcher, "mmx")
     with pytest.raises(ValueError, match="simd must be one of portable"):
         prepared.scorer.estimate(searcher, batch, prepared.list_bits, 10, out, 1)

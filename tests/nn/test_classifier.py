@@ -1,5 +1,6 @@
 """Nested dropout with labels: neighbors, error rates, resuming."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ from torch import nn
 from nestcode import Codes, Index
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
-from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, OrderedNetwork, RandomViews
+from nestcode.nn import (
+    Binarize,
+    ImageEncoder,
+    NestedAdapter,
+    OrderedAutoencoder,
+    OrderedClassifier,
+    OrderedNetwork,
+    RandomViews,
+)
 from nestcode.training import Growth, Run, Sweep, Training, errors_by_length, train
 from nestcode.training.runtime.sampler import split_holdout
 from tests.training.runs import Digits, assert_same, interrupt, state
@@ -135,3 +144,23 @@ def test_labels_for_a_model_without_classes_are_refused() -> None:
         OrderedClassifier(64, 16, 1)
     with pytest.raises(InvalidInput, match="the encoder must return 16 values"):
         learn(classifier(encoder=nn.Linear(64, 8), layers=()), Y[:600])
+
+
+def test_what_is_no_tensor_or_no_model_is_named() -> None:
+    X: Any = np.zeros((5, 8), np.float32)
+    calls: list[Callable[[], object]] = [
+        lambda: OrderedClassifier(8, 4, classes=2).classify(X),
+        lambda: OrderedClassifier(8, 4, classes=2).decode(X[:, :4]),
+        lambda: NestedAdapter(8)(X),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match=r"must be a tensor, got ndarray: convert an array with torch.as_tensor"):
+            call()
+    with pytest.raises(InvalidInput, match=r"model must be an OrderedAutoencoder or .* got Linear"):
+        train(torch.nn.Linear(8, 8), X)  # type: ignore[arg-type]
+
+
+def test_a_log_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    model = OrderedClassifier(8, 4, classes=2)
+    with pytest.raises(IsADirectoryError, match="cannot be written"):
+        train(model, np.ones((5, 8)), run=Run(log=tmp_path), labels=np.arange(5) % 2)

@@ -373,3 +373,11 @@ def test_mistakes_are_named(mistake: str) -> None:
     call, message = MISTAKES[mistake]
     with pytest.raises(InvalidInput, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 8), (1, 4, 8)])
+def test_a_fill_of_another_shape_is_named(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidInput, match=r"fill must broadcast to x of shape \(4, 8\)"):
+        NestedDropout(Uniform(), fill=torch.zeros(shape))(torch.ones(4, 8))
+    with pytest.raises(InvalidInput, match="must be a tensor, got ndarray: convert an array with"):
+        NestedDropout(Uniform(), fill=np.zeros(8))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Full, Geometric, Lengths, LogUniform, Mixture, Uniform
-from nestcode.nn import LengthSchedule, NestedLoss, expected_loss, keep_prefix
+from nestcode.nn import LengthSchedule, MatryoshkaLoss, NestedLoss, expected_loss, keep_prefix
 
 CHOICES: list[Lengths] = [
     Geometric(0.7),
@@ -220,3 +220,11 @@ def test_mistakes_are_named(mistake: str) -> None:
     call, message = MISTAKES[mistake]
     with pytest.raises(InvalidInput, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"), [([], "at least one length to keep, got none"), ([0, 8], "a length to keep must .* got 0")]
+)
+def test_wrong_lengths_of_matryoshka_are_named(lengths: list[int], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        MatryoshkaLoss(torch.sum, lengths)

@@ -172,3 +172,12 @@ def test_mistakes_are_named(mistake: str) -> None:
     call, message = MISTAKES[mistake]
     with pytest.raises(InvalidInput, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize("quantizer", [FSQ([8] * 4), LFQ(4), BSQ(4), ResidualVQ(4, stages=2, codewords=16)])
+def test_only_finite_tensors_have_codes(quantizer: Quantizer) -> None:
+    for value in (np.nan, np.inf):
+        with pytest.raises(InvalidInput, match="z must be finite"):
+            quantizer.codes(torch.tensor([[0.0] * 4, [0.0, 0.0, value, 0.0]]))
+    with pytest.raises(InvalidInput, match="z must be a tensor, got ndarray"):
+        quantizer.codes(np.zeros((2, 4)))  # type: ignore[arg-type]

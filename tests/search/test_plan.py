@@ -525,6 +525,46 @@ def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -
     assert_same(hits, index.search(Q, 10, candidates=ROWS, filter=ids, **by_rank(rank, vectors)))
 
 
+@pytest.mark.parametrize(
+    ("kind", "vectors"), [("linear", None), ("residual", None), ("cell", "float32"), ("graph", "float32")]
+)
+def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_finds(kind: str, vectors: Any) -> None:
+    rows = twins.clustered(9000, seed=3)
+    index = Index(fitted("linear" if kind == "graph" else kind), vectors=vectors, graph=kind == "graph")
+    index.add(rows)
+    index.compact()
+    index.wait()
+    order = np.argsort(twins.distances(Q[:1], rows, "l2")[0])
+    near, far = order[:3000], order[3000:]
+    queries = np.concatenate([rows[near[:20]], rows[far[-20:]]])  # of the latter, nothing is excluded
+    hits, scanned = index.search(queries, filter=far), index.search(queries, filter=far, candidates=len(far))
+    assert (hits.compared[:20] == len(far)).all()
+    np.testing.assert_array_equal(hits.ids[:20], scanned.ids[:20])
+    np.testing.assert_array_equal(hits.distances[:20], scanned.distances[:20])
+    assert (hits.compared[20:] < len(far)).all()
+    alone = index.search(queries[0], filter=far)
+    np.testing.assert_array_equal(alone.ids, hits.ids[0])
+    chosen = index.search(queries, filter=far, candidates=50)  # what the caller chose holds
+    assert (chosen.compared < len(far)).all()
+
+
+@pytest.mark.parametrize("vectors", [None, "float32"])
+def test_a_filter_of_nearly_all_ids_finds_what_a_scan_finds(vectors: Any) -> None:
+    rows = twins.clustered(4000, seed=3)
+    index = Index(fitted("cell"), vectors=vectors)
+    index.add(rows)
+    order = np.argsort(twins.distances(Q[:1], rows, "l2")[0])
+    for near in (order[:4], order[:30]):  # fewer than k, and more than twice as many
+        allowed = np.setdiff1d(np.arange(len(rows)), near)
+        hits, scanned = index.search(Q, filter=allowed), index.search(Q, filter=allowed, candidates=len(rows))
+        assert np.isin(hits.ids, allowed).all()
+        assert np.mean(hits.ids == scanned.ids) > 0.95
+        mask = np.isin(np.arange(len(rows)), allowed)
+        assert_same(index.search(Q, filter=mask), hits)
+        given = dict(zip(allowed.tolist(), rows[allowed], strict=True))  # and no others
+        assert np.isin(index.search(Q, filter=allowed, vectors=given).ids, allowed).all()
+
+
 @pytest.mark.parametrize("empty", [[], (), set(), np.zeros(0), np.zeros(0, dtype=bool), range(0), [ROWS], [0], "gone"])
 def test_a_filter_may_leave_nothing(empty: Any) -> None:
     index = filled("cell").index
@@ -559,7 +599,7 @@ def test_what_numpy_does_not_read_is_refused_with_the_remedy() -> None:
     index: Any = filled("cell").index
     for queries in (Unreadable(), [[1.0, 2.0], [3.0]]):
         for search in (index.search, lambda q: index.neighborhood(q, size=1), index.add):
-            with pytest.raises(InvalidInput, match=r"must be.*(X\.detach\(\)|same number of features)"):
+            with pytest.raises(InvalidInput, match=r"must (be|have).*(X\.detach\(\)|same number of features)"):
                 search(queries)
     with pytest.raises(InvalidInput, match="filter must be ids, or a mask by id, got bytes"):
         index.search(Q, filter=b"ab")

@@ -14,7 +14,7 @@ from nestcode.arrays import Floats
 from nestcode.client import Client, merge
 from nestcode.errors import InvalidInput, Unavailable
 from nestcode.search.hits import Hits
-from nestcode.serve import Service, app, create_app, in_thread
+from nestcode.serve import Limits, Service, app, create_app, in_thread
 from nestcode.wire import CODES, FLOAT32
 from tests.serve.conftest import FEATURES, WIDTH, wait_for
 
@@ -152,7 +152,21 @@ def test_what_a_client_cannot_send_is_named(client: Client, rows: Floats) -> Non
         Client([])
     with pytest.raises(Unavailable, match="does not answer"):
         Client("http://127.0.0.1:9")
+    for wrong in ("localhost:9", "http://", "ftp://host", "http://a:b"):
+        with pytest.raises(InvalidInput, match="is not the address of a server"):
+            Client(wrong)
     assert len(client) == 2900
+
+
+@pytest.mark.parametrize("limits", [Limits(rows=7), Limits(body=700)])
+def test_many_rows_are_sent_in_several_requests(limits: Limits, folder: Path, index: Index, rows: Floats) -> None:
+    with in_thread(create_app(Service(folder, limits=limits))) as url, Client(url) as client:
+        assert_equal(client.search(rows[:30], 3), index.search(rows[:30], 3))
+        allowed = [*range(9)]
+        assert_equal(client.search(rows[:30], 3, filter=allowed), index.search(rows[:30], 3, filter=allowed))
+        codes = client.encode(rows[:30])
+        assert codes == index.coder.encode(rows[:30])  # type: ignore[union-attr]
+        np.testing.assert_array_equal(client.decode(codes), index.coder.decode(codes))  # type: ignore[union-attr]
 
 
 def test_the_client_takes_what_the_index_takes(client: Client, index: Index, rows: Floats) -> None:

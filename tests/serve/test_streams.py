@@ -236,3 +236,15 @@ class Wrong(Quiet):
 def test_a_wrong_range_is_noticed(tmp_path: Path) -> None:
     with plain_server(tmp_path, Wrong) as url, RemoteStream(url) as stream, pytest.raises(Unavailable, match="from 7"):
         stream.read(3)
+
+
+def test_links_out_of_the_folder_are_not_served(data: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "streams"
+    folder.mkdir()
+    for path in (tmp_path / "secret.nest", folder / "a.nest"):
+        path.write_bytes(data)
+    (folder / "out.nest").symlink_to(tmp_path / "secret.nest")
+    (folder / "in.nest").symlink_to("a.nest")
+    assert sorted(Service(streams=folder).streams()) == ["a.nest", "in.nest"]
+    (tmp_path / "link").symlink_to(folder)
+    assert sorted(Service(streams=tmp_path / "link").streams()) == ["a.nest", "in.nest"]

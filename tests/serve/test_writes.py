@@ -19,7 +19,7 @@ from nestcode.arrays import Floats
 from nestcode.client import Client
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.index import compaction
-from nestcode.serve import Service, app, create_app, in_thread
+from nestcode.serve import Limits, Service, app, create_app, in_thread
 from tests.serve.conftest import PATIENCE, error_of, wait_for
 
 WIDTH = 16
@@ -60,6 +60,18 @@ def test_items_are_added_and_removed(empty: Path) -> None:
                 timeout=PATIENCE,
             )
         )
+
+
+def test_many_items_are_written_by_several_requests(empty: Path) -> None:
+    service = Service(empty, writable=True, limits=Limits(rows=4))
+    with in_thread(create_app(service)) as url, Client(url) as client:
+        client.add(codes_of(np.arange(10)), ids=np.arange(10))
+        assert Index.open(empty).codes(np.arange(10)) == codes_of(np.arange(10))
+        with pytest.raises(InvalidInput, match=r"3 is in use.*; the first 4 of 10 items were added"):
+            client.add(codes_of(np.arange(10)), ids=[20, 21, 22, 23, 3, 25, 26, 27, 28, 29])
+        assert Index.open(empty).ids.tolist() == [*range(10), 20, 21, 22, 23]
+        client.remove([*range(10)])
+        assert Index.open(empty).ids.tolist() == [20, 21, 22, 23]
 
 
 def test_vectors_are_added_in_bytes_and_in_json(rows: Floats, tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Every store answers as the index in memory does, item for item."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -231,6 +234,19 @@ def test_search_of_some_ids_is_that_of_the_index(both: tuple[CodeStore, Index]) 
             np.testing.assert_allclose(own.distances, other.distances, rtol=1e-4, atol=1e-5)
 
 
+def test_ids_far_from_a_query_are_found(create: Create) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.standard_normal((40, 64)), 150, axis=0) + 0.5 * rng.standard_normal((6000, 64))
+    store = create(LinearCoder(64).fit(rows))
+    store.add(rows, np.arange(len(rows)))
+    order = np.argsort(np.square(rows - rows[0]).sum(axis=1))
+    near, far = rows[order[:10]], order[3500:]
+    hits, scanned = store.search(near, filter=far), store.search(near, filter=far, candidates=len(rows))
+    found = [np.isin(one, true).mean() for one, true in zip(hits.ids, scanned.ids, strict=True)]
+    assert np.mean(found) > 0.9
+    assert (store.search(near, filter=far, candidates=50).compared < 1000).all()  # what the caller chose holds
+
+
 def test_a_store_is_opened_with_its_coder(place: tuple[type[Any], Any, dict[str, Any]], create: Create) -> None:
     kind, database, table = place
     with create(CODERS["linear"], width=24) as store:
@@ -277,6 +293,65 @@ def test_errors_name_the_rule_and_change_nothing(create: Create) -> None:
         False,
         False,
     ]
+
+
+def test_a_closed_store_says_so(create: Create) -> None:
+    store = filled(create, clustered(6, 13), np.arange(6))
+    store.close()
+    store.close()
+    calls: list[Callable[[], object]] = [
+        lambda: store.search(clustered(3, 13)[:1]),
+        lambda: store.neighborhood(clustered(3, 13)[:1], size=2),
+        lambda: store.add(clustered(3, 13)[:1], [9]),
+        lambda: store.remove([1]),
+        lambda: store.codes([1]),
+        lambda: 1 in store,
+        lambda: len(store),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match="the store is closed: open another"):
+            call()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
+def test_an_sqlite_store_in_a_folder_that_is_not_writable_is_read() -> None:
+    with TemporaryDirectory() as name:
+        path = Path(name, "a #1.db")
+        with SqliteStore.create(path, width=13) as store:
+            store.add(clustered(6, 13), np.arange(6))
+            hits = store.search(clustered(6, 13), k=3)
+        os.chmod(name, 0o555)  # noqa: PTH101
+        path.chmod(0o444)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)  # permissions do not bind root
+            with SqliteStore.open(path) as store:
+                assert store.search(clustered(6, 13), k=3).ids.tolist() == hits.ids.tolist()
+                with pytest.raises(PermissionError, match=r"a #1\.db is not writable"):
+                    store.add(clustered(3, 13)[:1], [9])
+        finally:
+            os.seteuid(user)
+            os.chmod(name, 0o755)  # noqa: PTH101
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the limit is of Unix")
+@pytest.mark.parametrize("kind", [SqliteStore, LmdbStore])
+def test_a_database_that_cannot_grow_is_named(kind: type[Any], tmp_path: Path) -> None:
+    import resource
+
+    with kind.create(tmp_path / "codes", width=2048) as store:
+        store.add(clustered(20, 2048), np.arange(20))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+            with pytest.raises(OSError, match=r"codes cannot be written .*: make room, or choose another place"):
+                store.add(clustered(3000, 2048), np.arange(20, 3020))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert len(store) == 20
+        store.add(clustered(3000, 2048), np.arange(20, 3020))
+        assert len(store) == 3020
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -227,6 +227,8 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
     assert bare.search(QUERIES, filter=(by_table, 20)).ids.tolist() == store.search(
         QUERIES, filter=("price < " + mark, 20)
     ).ids.tolist()  # fmt: skip
+    with pytest.raises(InvalidInput, match=r'condition on "codes", got .price < 3.*open the store with items='):
+        bare.search(X[5], filter="price < 3")
 
 
 def test_many_items_arrive_in_several_messages(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

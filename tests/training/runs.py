@@ -13,17 +13,17 @@ from torch import Tensor
 from nestcode.data import digits
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder, OrderedNetwork
-from nestcode.training import AdaptivePenalty, Growth, Run, Sweep, Training, train
+from nestcode.training import AdaptivePenalty, Contrastive, Growth, Invariance, Run, Sweep, Training, train
 
 KINDS: dict[str, dict[str, Any]] = {
-    "adam": {"penalty": AdaptivePenalty("l1", ratio=0.05), "invariance": 0.01},
+    "adam": {"penalty": AdaptivePenalty("l1", ratio=0.05), "invariance": Invariance(0.01)},
     "conjugate": {
         "optimizer": "conjugate",
         "searches": 2,
         "penalty": AdaptivePenalty("l2", ratio=0.05),
         "batch_size": 200,
     },
-    "contrastive": {"contrastive": 0.1, "reconstruction": 0.9},
+    "contrastive": {"contrastive": Contrastive(0.1), "reconstruction": 0.9},
     "sweep": {"sweep": Sweep(after=0.2, tolerance=0.05, hidden=0.2)},
     "growth": {"growth": Growth(start=8, step=8, most=24, least=0.0)},
 }

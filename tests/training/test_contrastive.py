@@ -11,7 +11,7 @@ from torch import Tensor
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize, OrderedAutoencoder, keep_prefix
-from nestcode.training import Run, Training, nested_info_nce, train
+from nestcode.training import Contrastive, Run, Training, nested_info_nce, train
 from nestcode.training.autoencoder import AutoencoderLoss
 
 X = digits()[0]
@@ -73,7 +73,7 @@ def corrupted(**settings: Any) -> Tensor:
 
 
 def test_training_lowers_the_contrastive_loss_at_every_length_and_codes_do_not_collapse() -> None:
-    without, with_it = corrupted(), corrupted(contrastive=1.0, reconstruction=0.0)
+    without, with_it = corrupted(), corrupted(contrastive=Contrastive(1.0), reconstruction=0.0)
     for length in (2, 4, 8, 16):
         mask = keep_prefix(torch.ones(len(without), 16), length)
         assert nested_info_nce(with_it, mask, 0.3) < nested_info_nce(without, mask, 0.3) - 0.05
@@ -104,11 +104,14 @@ def test_reconstruction_0_is_a_stop_gradient() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"contrastive": -1}, "contrastive must be a number of at least 0, got -1"),
-        ({"temperature": 0}, "temperature must be a number above 0, got 0"),
+        ({"contrastive": 1}, r"contrastive must be Contrastive\(…\), got 1"),
         ({"reconstruction": "no"}, "reconstruction must be a number, got 'no'"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Training(**wrong)
+    with pytest.raises(InvalidInput, match="weight of the contrastive loss must be a number of at least 0, got -1"):
+        Contrastive(-1)
+    with pytest.raises(InvalidInput, match="temperature of the contrastive loss must be a number above 0, got 0"):
+        Contrastive(1, temperature=0)

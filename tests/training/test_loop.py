@@ -19,7 +19,7 @@ from nestcode.errors import DamagedFile, Diverged, InvalidInput, OutOfMemory
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, RandomViews
 from nestcode.nn.binarize import Gradient
-from nestcode.training import AdaptivePenalty, ConstantPenalty, Run, Sweep, Training, train
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Invariance, Run, Sweep, Training, train
 from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
 from nestcode.training.loop import TrainingLoop
 from nestcode.training.runtime.distributed import ProcessGroup
@@ -371,7 +371,7 @@ def test_a_gradient_that_is_not_finite_stops_a_run_of_finite_losses(optimizer: A
 
 def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
     quiet: dict[str, Any] = {"corruption": 0.0, "dropout": 0.0, "lengths": None, "binarize": None}
-    plain = settings(steps=1, clip=1e9, optimizer="adam", penalty=None, invariance=0.0)
+    plain = settings(steps=1, clip=1e9, optimizer="adam", penalty=None, invariance=Invariance())
     one, two = network(**quiet), network(**quiet)
     one.nested.eval()
     two.nested.eval()
@@ -389,7 +389,7 @@ def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
         ({"batch_size": 50, "micro_batches": 3}, "batch_size must divide by micro_batches, got 50 and 3"),
         ({"optimizer": "sgd"}, "optimizer must be one of 'adam', 'conjugate', got 'sgd'"),
         ({"learning_rate": -1}, "learning_rate must be a number above 0, got -1"),
-        ({"holdout": 0.9}, "holdout is at most 0.5"),
+        ({"holdout": 0.9}, "holdout must be at most 0.5"),
         ({"epochs": 0}, "epochs must be a number above 0"),
         ({"device": "cuda:99"}, "device must be available here"),
         ({"penalty": "l1"}, r"penalty must be None or AdaptivePenalty\(…\) or ConstantPenalty\(…\), got 'l1'"),
@@ -440,7 +440,7 @@ def test_only_a_constant_penalty_shrinks_late_units(kind: str, steps: int) -> No
 @pytest.mark.parametrize("gradient", ["none", "straight-through", "stochastic"])
 def test_line_searches_on_bits_satisfy_the_strong_wolfe_conditions(gradient: Gradient) -> None:
     model = network(binarize=Binarize(8, 0.3, gradient))
-    _, reports = learn(settings("conjugate", steps=12, invariance=0.01), model=model)
+    _, reports = learn(settings("conjugate", steps=12, invariance=Invariance(0.01)), model=model)
     counts = reports[-1]["line_search"]
     assert counts["searches"] >= 20
     assert counts["strong_wolfe"] >= 0.95 * counts["searches"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Empirical, Geometric, Uniform
 from nestcode.nn import Binarize, OrderedAutoencoder, keep_prefix
-from nestcode.training import AdaptivePenalty, ConstantPenalty, Training, invariance_penalty
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Invariance, Training, invariance_penalty
 from nestcode.training.autoencoder import AutoencoderLoss
 from nestcode.training.regularization import Norm, Penalty
 
@@ -200,7 +200,7 @@ def test_training_weights_invariance_by_the_probability_that_a_unit_is_kept(bits
         model.set_lengths(lengths)
         torch.manual_seed(0)
         model.zero_grad()
-        AutoencoderLoss(model, Training(invariance=1.0))._invariance(weights(0, 50, 6).float()).backward()
+        AutoencoderLoss(model, Training(invariance=Invariance(1.0)))._invariance(weights(0, 50, 6).float()).backward()
         gradient = model.code_weights()[0].grad
         assert gradient is not None
         gradients.append(gradient)

@@ -73,23 +73,27 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog="Example: nestcode fit data.npy -o my.coder --width 512 --goal search")(fit.fit)
-app.command(epilog="Example: nestcode encode data.npy --coder my.coder -o codes.npy")(encode.encode)
-app.command(epilog="Example: nestcode decode codes.npy --coder my.coder --length 64 -o back.npy")(decode.decode)
-app.add_typer(index.index, name="index")
-app.command(epilog="Example: nestcode search my.index queries.npy --k 10")(search.search)
-app.command(epilog="Example: nestcode serve my.index --items photos/ --streams streams/")(serve.serve)
-app.command(epilog="Example: nestcode tune my.index queries.npy --target-recall 0.95 --vectors data.npy")(tune.tune)
-app.command(epilog="Example: nestcode evaluate my.index queries.npy --vectors data.npy")(evaluate.evaluate)
-app.command(epilog="Example: nestcode compress photos/ -o photos.nest --budget 2MB")(compress.compress)
-app.command(epilog="Example: nestcode decompress photos.nest --bpp 0.25 -o out/")(decompress.decompress)
-app.command(epilog="Example: nestcode view photos.nest --image beach.jpg --bpp 0.25 -o beach.png --open")(view.view)
-app.command(epilog="Example: nestcode simulate-bandwidth link.csv --unit kbit --items 1000")(simulate_bandwidth)
-app.command(epilog="Example: nestcode reproduce pca --data DIR --out report")(reproduce.reproduce)
-app.command(epilog="Example: nestcode bench data.npy --width 128")(bench.bench)
-app.command(epilog="Example: nestcode data cifar10 --to data")(data.data)
-app.command(epilog="Example: nestcode demo --out report")(demo.demo)
-app.command(epilog="Example: nestcode info photos.nest --json")(info.info)
+# Commands as the help lists them: panel, function, example.
+for panel, command, example in (
+    ("Codes", fit.fit, "fit data.npy -o my.coder --width 512 --goal search"),
+    ("Codes", encode.encode, "encode data.npy --coder my.coder -o codes.npy"),
+    ("Codes", decode.decode, "decode codes.npy --coder my.coder --length 64 -o back.npy"),
+    ("Search", search.search, "search my.index queries.npy --k 10"),
+    ("Search", tune.tune, "tune my.index queries.npy --target-recall 0.95 --vectors data.npy"),
+    ("Search", evaluate.evaluate, "evaluate my.index queries.npy --vectors data.npy"),
+    ("Search", serve.serve, "serve my.index --items photos/ --streams streams/"),
+    ("Streams", compress.compress, "compress photos/ -o photos.nest --budget 2MB"),
+    ("Streams", decompress.decompress, "decompress photos.nest --bpp 0.25 -o out/"),
+    ("Streams", view.view, "view photos.nest --image beach.jpg --bpp 0.25 -o beach.png --open"),
+    ("Streams", simulate_bandwidth, "simulate-bandwidth link.csv --unit kbit --items 1000"),
+    ("Data, reports and files", demo.demo, "demo --out report"),
+    ("Data, reports and files", info.info, "info photos.nest --json"),
+    ("Data, reports and files", bench.bench, "bench data.npy --width 128"),
+    ("Data, reports and files", data.data, "data cifar10 --to data"),
+    ("Data, reports and files", reproduce.reproduce, "reproduce pca --data DIR --out report"),
+):
+    app.command(epilog=f"Example: nestcode {example}", rich_help_panel=panel)(command)
+app.add_typer(index.index, name="index", rich_help_panel="Search")
 
 
 def _print_version(wanted: bool) -> None:
@@ -136,7 +140,7 @@ def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
 
 def _message(error: Exception) -> str:
     if isinstance(error, NestcodeError | OSError):
-        return str(error)
+        return str(error).replace('on_damage="keep"', "nestcode decompress --on-damage keep")
     detail = f" ({error})" if str(error) else ""
     if isinstance(error, MemoryError):
         return f"there is not enough memory{detail}: process fewer or smaller items"

@@ -263,7 +263,7 @@ class _Readable(Sequence[Any]):
     def __init__(self, files: "ImageFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
         self._files, self._title, self._console, self._skip = files, title, console, skip_damaged
         self.at = 0  # the position of the last one
-        self.errors: list[NestcodeError] = []  # of those that were skipped
+        self.errors: list[NestcodeError | OSError] = []  # of those that were skipped
 
     def __len__(self) -> int:
         return len(self._files)
@@ -272,11 +272,14 @@ class _Readable(Sequence[Any]):
         return self._files[number]
 
     def __iter__(self) -> Iterator[Any]:
+        from nestcode.images.format import check_name
+
         for number in with_progress(range(len(self)), self._title, len(self), self._console):
             self.at = number
             try:
+                check_name(self._files.names[number])
                 image = self._files[number]
-            except (DamagedFile, InvalidInput) as error:
+            except (DamagedFile, InvalidInput, OSError) as error:
                 if not self._skip:
                     raise type(error)(f"{error}; --skip-damaged skips it") from error
                 self.errors.append(error)

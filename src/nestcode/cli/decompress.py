@@ -116,6 +116,7 @@ def _images(
             check_distinct(path, stream, coder)
         check_size(stream, reader.nbytes, limit)
         check_space(out, reader.nbytes // PNG)
+        reader.verify()  # before any file is written
         written = 0
         try:
             decoded = reader.decode_all(threads)

@@ -215,7 +215,7 @@ def read_array(path: Path, *, least: int = 2, name: str | None = None) -> Any:
         raise DamagedFile(f"{label} holds several arrays: write one of them with np.save")
     if array.ndim < least or not len(array):
         shape = "(n, …)" if least > 1 else "(n,)"
-        remedy = "reshape it" if array.ndim < least else "give rows"
+        remedy = "reshape it, one item with x[None, :]" if array.ndim < least else "give rows"
         raise InvalidInput(
             f"{label} must hold an array {shape} of at least one item, got shape {array.shape}: {remedy}"
         )

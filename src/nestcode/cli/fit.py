@@ -13,7 +13,7 @@ from nestcode.errors import InvalidInput, import_extra
 
 if TYPE_CHECKING:
     from nestcode.arrays import Floats
-    from nestcode.cli.inputs import Rows
+    from nestcode.cli.inputs import InputRows
     from nestcode.coders import Coder
 
 Kind = Literal[
@@ -110,7 +110,7 @@ def fit(
     _report(coder, rows, out, as_json=as_json)
 
 
-def fit_kind(rows: "Rows | Floats", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
+def fit_kind(rows: "InputRows | Floats", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
     """Return a coder that needs no PyTorch, fitted to rows."""
     from nestcode import coders
 
@@ -129,7 +129,7 @@ def _check_checkpoint(out: Path, *inputs: Path | None, resume: bool, force: bool
         )
 
 
-def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: int, steps: int | None) -> "Coder":
+def _untrained(rows: "InputRows", kind: Kind, width: int, metric: Metric, *, seed: int, steps: int | None) -> "Coder":
     from nestcode import coders
     from nestcode.coders import AdaptiveCoder, ResidualCoder
     from nestcode.coders.refined import MLP, UNet
@@ -147,7 +147,7 @@ def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: in
     return trained(width, metric=metric, training=Training().but(**changes))
 
 
-def _train(coder: "Coder", rows: "Rows", labels: Path | None, out: Path, *, resume: bool) -> "Coder":
+def _train(coder: "Coder", rows: "InputRows", labels: Path | None, out: Path, *, resume: bool) -> "Coder":
     """Train a coder, with a checkpoint beside its file until the file is written."""
     from nestcode.cli.files import read_array
 
@@ -161,7 +161,7 @@ def _checkpoint(out: Path) -> Path:
     return out.with_name(f"{out.name}.ckpt")
 
 
-def _report(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
+def _report(coder: "Coder", rows: "InputRows", out: Path, *, as_json: bool) -> None:
     start, end = coder.expected_error(0), coder.expected_error(coder.width_)
     if as_json:
         facts: dict[str, Any] = {

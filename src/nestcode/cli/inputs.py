@@ -21,7 +21,7 @@ PIECE, MOST = 1 << 22, 1 << 16  # values and rows of a piece, at most
 Array = NDArray[Any]
 
 
-class Rows:
+class InputRows:
     """Items as rows, (n, features), read piece by piece, any number of times.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rows:
         return self
 
 
-class ArrayRows(Rows):
+class ArrayRows(InputRows):
     """The rows of an array in memory, or of a memory-mapped one."""
 
     def __init__(self, array: Array) -> None:
@@ -82,7 +82,7 @@ class ArrayRows(Rows):
         return self._array
 
 
-class FolderRows(Rows):
+class FolderRows(InputRows):
     """The images of a folder, channels first (RGB), scaled to 0–1 as the shipped coders expect."""
 
     def __init__(self, path: Path, size: int) -> None:
@@ -97,7 +97,7 @@ class FolderRows(Rows):
         return pixels.astype(np.float32) / np.float32(255)
 
 
-class TableRows(Rows):
+class TableRows(InputRows):
     """The rows of a .parquet file: one column of lists, or all columns as features."""
 
     def __init__(self, path: Path, name: str | None) -> None:
@@ -162,7 +162,7 @@ class TableRows(Rows):
             yield flat.to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
 
 
-def open_rows(path: Path, array: str | None = None, size: int = 32) -> Rows:
+def open_rows(path: Path, array: str | None = None, size: int = 32) -> InputRows:
     """Return the items of a file, a folder or standard input."""
     if path.is_dir():
         return FolderRows(path, size)
@@ -213,7 +213,7 @@ def read_ids(path: Path) -> Array:
     return np.asarray(read_array(path, least=1))
 
 
-def pieces_for(coder: Coder, rows: Rows, title: str) -> Iterator[Array]:
+def pieces_for(coder: Coder, rows: InputRows, title: str) -> Iterator[Array]:
     """Yield rows as a coder takes them, with a progress bar; bytes are divided by 255 for the shipped coders."""
     if rows.features != coder.n_features_in_:
         raise InvalidInput(
@@ -225,7 +225,7 @@ def pieces_for(coder: Coder, rows: Rows, title: str) -> Iterator[Array]:
         yield piece if scale == 1 else piece.astype(np.float32) / scale
 
 
-def encode_all(coder: Coder, rows: Rows, width: int, *, keep: bool) -> tuple[Codes, NDArray[np.float32] | None]:
+def encode_all(coder: Coder, rows: InputRows, width: int, *, keep: bool) -> tuple[Codes, NDArray[np.float32] | None]:
     """Return the codes of all rows, and their vectors if `keep` is set; otherwise only codes are held in memory."""
     packed = np.empty((len(rows), -(-width // 8)), dtype=np.uint8)
     vectors = np.empty((len(rows), rows.features), dtype=np.float32) if keep else None

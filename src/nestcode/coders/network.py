@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from nestcode.arrays import PIECE, Floats, as_floats, check_int, check_rows
+from nestcode.arrays import PIECE, Floats, as_array, as_floats, check_int, check_rows
 from nestcode.coders.base import Coder, Metric, error_at
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -146,7 +146,7 @@ def rows_or_source(X: Any) -> Source:
     """Return anything that can be trained on as a source; tables of rows are checked as other coders check them."""
     read = hasattr(X, "__array__") and not hasattr(X, "__getitem__")  # others may lie on disk, and are read by items
     if read or isinstance(X, np.ndarray) or hasattr(X, "to_numpy") or hasattr(X, "toarray"):
-        array = np.asarray(X)
+        array = as_array(X)
         X = check_rows(X) if array.ndim < 3 else array
     return as_source(X)
 
@@ -263,8 +263,8 @@ def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> N
 
 def check_adam(training: Training, coder: str) -> None:
     """Raise if settings name a technique that acts on an autoencoder's code."""
-    plain = training.but(optimizer="adam", penalty=None, invariance=0.0, contrastive=0.0, sweep=None, growth=None)
-    if training != plain:
+    weights = training.invariance.weight, training.contrastive.weight
+    if training.optimizer != "adam" or any((training.penalty, *weights, training.sweep, training.growth)):
         raise InvalidInput(
             f"{coder} is trained by Adam, and its bits are not: leave out optimizer, penalty, invariance, "
             "contrastive, sweep and growth, or train an AutoencoderCoder"

@@ -47,16 +47,22 @@ class StoredBlocks:
 
     def read(self, begin: int, end: int) -> Bytes:
         """Return bytes of the payload, verified; zeros stand for what did not arrive."""
+        self.check(begin, end)
         block, out = self.header.block, np.zeros(end - begin, dtype=np.uint8)
         stop = min(end, self.bits // 8)
         for number in range(begin // block, -(-stop // block)):
-            if number < self._complete and not self._intact(number):
-                first = next(k for k in range(number + 1) if not self._intact(k))  # maybe one that was not read yet
-                raise damaged_block(first, self.header, 8 * block * first)
             low, high = max(begin, number * block), min(stop, (number + 1) * block)
             start = self.header.size + CRC * number
             out[low - begin : high - begin] = np.frombuffer(self._data[start + low : start + high], dtype=np.uint8)
         return out
+
+    def check(self, begin: int, end: int) -> None:
+        """Raise if a block with some of these bytes of the payload is damaged."""
+        block = self.header.block
+        for number in range(begin // block, min(-(-end // block), -(-self.bits // (8 * block)), self._complete)):
+            if not self._intact(number):
+                first = next(k for k in range(number + 1) if not self._intact(k))  # maybe one that was not read yet
+                raise damaged_block(first, self.header, 8 * block * first)
 
     def _intact(self, number: int) -> bool:
         if not self._checked[number]:

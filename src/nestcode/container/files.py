@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import PIECE, make_folder, naming_full_disk, open_file, read_at, writable
+from nestcode.storage import PIECE, make_folder, naming_file, open_file, read_at, writable
 
 
 class SpooledWriter(ABC):
@@ -25,7 +25,7 @@ class SpooledWriter(ABC):
         self.path = Path(path)
         writable(self.path)  # raises before any work
         make_folder(self.path.parent)
-        with naming_full_disk(self.path):
+        with naming_file(self.path):
             self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
 
     @abstractmethod
@@ -53,7 +53,7 @@ class SpooledWriter(ABC):
 
     def _append(self, data: bytes | memoryview) -> None:
         """Spool more bytes."""
-        with naming_full_disk(self.path):
+        with naming_file(self.path):
             self._spool.write(data)
 
     def _truncate(self, size: int) -> None:
@@ -63,7 +63,7 @@ class SpooledWriter(ABC):
 
     def _map_spool(self) -> mmap.mmap:
         """Map the spooled bytes, of which there must be at least one."""
-        with naming_full_disk(self.path):
+        with naming_file(self.path):
             self._spool.flush()
         return mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import CORES, check_int
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
+from nestcode.storage import open_file
 
 SUFFIXES = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp",
@@ -127,7 +128,7 @@ def read_square(path: Path, shape: tuple[int, ...]) -> Images:
     """
     images = pillow("Image")
     size, mode = shape[0], "RGB" if len(shape) == 3 else "L"
-    with path.open("rb") as file:
+    with open_file(path) as file:
         try:
             image = images.open(file, formats=formats())
             image.draft(mode, (2 * size, 2 * size))  # a large JPEG need not be decoded in full

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nestcode.data.folder import formats, pillow, unreadable, upright
 from nestcode.data.png import Pixels
 from nestcode.errors import InvalidInput
+from nestcode.storage import open_file
 
 PEAK8, PEAK16 = 255, 65535
 BOXES = 1 << 16  # bytes of an AVIF file that its configuration is in
@@ -70,7 +71,7 @@ def read_profile(path: Path) -> bytes:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Yield a file as an image of Pillow; errors name the file, and animations are refused."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         try:
             image = pillow("Image").open(file, formats=formats())
             frames = 1 if image.format in STILLS else getattr(image, "n_frames", 1)

@@ -1,6 +1,7 @@
 """Image files of any size, gray or color, with or without alpha, of 8 or 16 bits, read on demand; PNG files written."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,13 +40,12 @@ class ImageFiles(Sequence[Pixels]):
         self.names: list[str] = []
         self.skipped: list[Path] = []
         for path in paths:
+            if not path.is_dir() and not path.is_file():
+                raise InvalidInput(f"there is no file {path}: give images, or folders of them")
             found = image_files(path) if path.is_dir() else [path]
             self.skipped += _other_files(path)
             self.paths += found
             self.names += [(file.relative_to(path) if path.is_dir() else Path(file.name)).as_posix() for file in found]
-        for path in self.paths:
-            if not path.is_file():
-                raise InvalidInput(f"there is no file {path}: give images, or folders of them")
         if not self.paths:
             raise InvalidInput(
                 f"there are no images in {', '.join(map(str, paths))}: give some of {', '.join(SUFFIXES)}, or folders "
@@ -92,7 +92,14 @@ def png_paths(folder: Path, names: Sequence[str]) -> list[Path]:
             break
         kept |= same
     for name, file in zip(names, files, strict=True):
-        if any(len(os.fsencode(part)) > LONGEST for part in Path(file).parts):
+        try:
+            longest = max(len(os.fsencode(part)) for part in Path(file).parts)
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                f"the image {name!a} has a name that files cannot have in {sys.getfilesystemencoding()}, the encoding "
+                "of this process: set PYTHONUTF8=1"
+            ) from None
+        if longest > LONGEST:
             raise InvalidInput(
                 f"the image {name} has a name of more than {LONGEST} bytes, which no file can have: rename it"
             )

@@ -14,6 +14,7 @@ from nestcode.data import sample_images
 from nestcode.demo.widgets import lookup
 from nestcode.index import Index
 from nestcode.report import Page
+from nestcode.storage import naming_file
 
 TITLE = "Search similar patches"
 SHRINK = 3  # image pixels per patch pixel
@@ -46,7 +47,9 @@ def add_chapter(page: Page, *, folder: Path, console: Console) -> str:
         built = time.perf_counter() - start
         index.save(folder / "patches.index")
         side = SIDE // SHRINK
-        np.save(folder / "patches.npy", np.rint(255 * items).astype(np.uint8).reshape(-1, side, side, 3))
+        pixels = np.rint(255 * items).astype(np.uint8).reshape(-1, side, side, 3)
+        with naming_file(folder / "patches.npy"):
+            np.save(folder / "patches.npy", pixels)
         start = time.perf_counter()
         hits = index.search(items[pointed], k=500)
         seconds = (time.perf_counter() - start) / len(pointed)

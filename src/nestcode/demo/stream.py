@@ -11,6 +11,7 @@ from nestcode.demo.widgets import Frame, slider
 from nestcode.images import compress_images, decompress_images
 from nestcode.metrics import psnr
 from nestcode.report import Page
+from nestcode.storage import write_atomic
 
 TITLE = "Stream an image to every receiver"
 CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # bytes
@@ -28,7 +29,7 @@ def add_chapter(page: Page, *, folder: Path) -> str:
     The stream is saved to the folder, for the explorer of `nestcode serve`.
     """
     image = sample_images()["china"]
-    (folder / "china.nest").write_bytes(compress_images([image]))
+    write_atomic(folder / "china.nest", compress_images([image]))
     ours, theirs = truncate_both(image, CUTS)
     our_psnr, their_psnr = ([psnr(image, decoded) for decoded in each] for each in (ours, theirs))
     page.section(

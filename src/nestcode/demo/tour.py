@@ -13,6 +13,7 @@ from rich.console import Console
 import nestcode
 from nestcode.errors import import_extra
 from nestcode.report import Link, Page
+from nestcode.storage import make_folder
 
 NEXT = (
     ("measure search on this machine", "nestcode bench"),
@@ -51,7 +52,7 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
     from nestcode.demo import bits, ordering, prefixes, refined, search, stream
 
     folder = Path(out) / "explorer"
-    folder.mkdir(parents=True, exist_ok=True)  # fail before the work if the folder cannot be written
+    make_folder(folder)  # fail before the work if the folder cannot be written
 
     console = console or Console(stderr=True)
     chapters: dict[str, Callable[[Page], str]] = {

@@ -219,14 +219,15 @@ class ImageDecoder:
         """
         return float(self._finest * self._decoder.weight * 2 ** (MAX_PLANES - self._decoder.passes / 3))
 
-    def image(self, refiner: Refiner | None = None, *, scale: float = 1) -> Image:
+    def image(self, refiner: Refiner | None = None, *, scale: float = 1, filtered: bool = True) -> Image:
         """Return the image from what arrived so far, refined if a network for that is given, or at a scale below 1.
 
-        At 1/2, 1/4 or 1/8 only that share of each block's frequencies is transformed. A pixel is the mean of a square
-        of pixels without the others; squares at the lower and right edge may reach beyond the image.
+        It is filtered, unless it is refined or smaller. At 1/2, 1/4 or 1/8 only that share of each block's frequencies
+        is transformed. A pixel is the mean of a square of pixels without the others; squares at the lower and right
+        edge may reach beyond the image.
         """
         out = np.empty(scaled_shape(self.shape, check_scale(scale, refiner)), dtype=self.dtype)
-        self._decoder.write(out.reshape(-1), round(1 / scale), filtered=refiner is None)
+        self._decoder.write(out.reshape(-1), round(1 / scale), filtered=filtered and refiner is None)
         return out if refiner is None else refiner.refine(out, self.step)
 
 

@@ -1,6 +1,7 @@
 """Images of any size as one stream of bytes: `compress_images`, and `decompress_images` of any prefix."""
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def compress_images(
         embed: put the codec into the stream, so that receivers need not have it.
         tune: "psnr" codes all channels with the same precision; "ssim" codes chroma three times as coarsely as luma,
             which eyes prefer.
-        bpp: keep this rate, in bits of payload per pixel of all images together.
+        bpp: keep this rate, in bits of payload per pixel of all images together; below 8 bits in all, the header only.
         budget: keep at most this many bytes, header included.
         psnr: keep what each image needs for this PSNR in dB, of all its channels.
         ssim: keep what each image needs for this SSIM, of its luma.
@@ -212,6 +213,17 @@ def _is_between(value: Any, low: float, high: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
 
 
+def _warn_of_few_bits(name: str, image: Image) -> None:
+    """Warn of values of at most 12 bits in an image of 16, whose errors are in proportion to 16."""
+    largest = int(image.max()) if image.dtype == np.uint16 else 0
+    if 0 < largest < 1 << 12:
+        warnings.warn(
+            f"image {name!r} has 16 bits per channel, of which values up to {largest} use {largest.bit_length()}: its "
+            "error is in proportion to 16, so scale it up first",
+            stacklevel=2,
+        )
+
+
 def _colors(image: Image) -> Image:
     """Return the red, green and blue of an image."""
     channels = image[..., None] if image.ndim == 2 else image
@@ -278,7 +290,8 @@ class ImageStreamEncoder:
         def encode(limited: tuple[Item, int]) -> tuple[Entry, Bitstream]:
             (name, image, profile), limit = limited
             name, profile = check_name(name), check_profile(profile)
-            bitstream = self._encode(image, limit)
+            _warn_of_few_bits(name, check_image(image))
+            bitstream = self._encode(name, image, limit)
             return Entry(name, image.shape, bitstream.sizes, 8 * image.itemsize, profile), bitstream
 
         return map_in_order(
@@ -294,13 +307,13 @@ class ImageStreamEncoder:
         self._errors += np.array(bitstream.errors) * values
         self._values += values
 
-    def _encode(self, image: Image, limit: int) -> Bitstream:
+    def _encode(self, name: str, image: Image, limit: int) -> Bitstream:
         """Return the bitstream of an image up to a limit, or truncated to the quality that each image is to have."""
         wanted = self._target.ssim if self._target.psnr is None else self._target.psnr
         if wanted is None:
             encoded = self._codec.encode_passes(image, limit, tune=self._tune)
             return replace(encoded, errors=tuple(np.maximum(encoded.errors, LEAST_ERROR).tolist()))
-        encoded, size = self._reach(image, wanted)
+        encoded, size = self._reach(name, image, wanted)
         sizes = np.minimum(encoded.sizes, size)
         errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
         if size < len(encoded.data):  # in the middle of a pass: measured, since some passes of few bytes remove much
@@ -308,7 +321,7 @@ class ImageStreamEncoder:
             errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, decoded) / 10), LEAST_ERROR)
         return Bitstream(encoded.data[:size], tuple(sizes.tolist()), tuple(errors.tolist()))
 
-    def _reach(self, image: Image, wanted: float) -> tuple[Bitstream, int]:
+    def _reach(self, name: str, image: Image, wanted: float) -> tuple[Bitstream, int]:
         """Return a bitstream and the fewest of its bytes, within half a percent, that reach the target's quality.
 
         They are found by bisection. A PSNR is first looked for around the size at which the encoder expects it.
@@ -328,11 +341,11 @@ class ImageStreamEncoder:
             if best >= wanted:
                 break
             if encoded.complete == PASSES:
-                unit, name = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
+                unit, metric = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
                 most = f"{math.floor(best * 1000) / 1000:g}"  # rounded down, so that it can be reached
                 finer = ", or fit a finer codec, ImageCodec(step=1), and give it (--coder)" * (self._codec.step > 1)
                 raise InvalidInput(
-                    f"{name} must be at most {most}{unit}, which all bits of this image give, got {wanted:g}: "
+                    f"{metric} must be at most {most}{unit}, which all bits of image {name!r} give, got {wanted:g}: "
                     f"lower it{finer}"
                 )
             low, limit = high, 2 * limit

@@ -33,7 +33,7 @@ class ImageStreamReader:
     ...         len(reader), reader.names, reader[0].shape
     (1, ('line',), (40, 50))
 
-    Blocks are verified when they are read.
+    Blocks are verified when they are read, or all at once by `verify`.
 
     Args:
         path: the file.
@@ -115,6 +115,10 @@ class ImageStreamReader:
         memory = [decoder_memory(entry) + entry.nbytes for entry in self._header.entries]
         several = thread_count(threads)
         return map_in_order(self.__getitem__, range(len(self)), several, memory.__getitem__, self._limit)
+
+    def verify(self) -> None:
+        """Raise if a block that images are decoded from is damaged, before any is decoded."""
+        self._open().check(0, self._arrived)
 
     def _open(self) -> StoredBlocks:
         if self._blocks is None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import SMALLEST_SQUARE, check_ids, check_int, next_ids
+from nestcode.arrays import SMALLEST_SQUARE, as_array, check_ids, check_int, next_ids
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -535,7 +535,7 @@ class Index(IndexReader):
                 )
         elif vectors is not None:
             raise InvalidInput("vectors go with Codes, but the items given are vectors already: leave vectors= out")
-        rows = np.asarray(items if vectors is None else vectors)
+        rows = as_array(items if vectors is None else vectors)
         rows = rows[None] if rows.ndim == 1 else rows
         stored = self._vector_format.round(rows)
         if isinstance(items, Codes) and len(stored) != len(items):

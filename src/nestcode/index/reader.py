@@ -38,10 +38,18 @@ class IndexReader:
         """The coder that the index was made with, as it was then."""
         return self._coder
 
+    @coder.setter
+    def coder(self, _: object) -> None:
+        raise _fixed("coder", "make another with Index(coder), and add the items to that")
+
     @property
     def graph(self) -> bool:
         """Whether large segments get graphs, by which they are searched."""
         return self._searcher.graphs
+
+    @graph.setter
+    def graph(self, _: object) -> None:
+        raise _fixed("graph", "make another with Index(coder, graph=True), and merge this one into it")
 
     @property
     def effort(self) -> Effort | None:
@@ -60,6 +68,10 @@ class IndexReader:
     def width(self) -> int:
         """Bits of each code."""
         return self._live.current.width
+
+    @width.setter
+    def width(self, _: object) -> None:
+        raise _fixed("width", "truncate(width) keeps fewer bits")
 
     def __len__(self) -> int:
         return len(self._live.current)
@@ -239,8 +251,8 @@ class IndexReader:
                 inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: their ids, or a mask by id. Up to 2,048 items that it leaves are all
-                compared, unless you give `candidates`.
+            filter: which items may be found: their ids, or a mask by id. All items that it leaves are compared where
+                they are up to 2,048, or where it excludes a query's surroundings, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -372,7 +384,7 @@ class IndexReader:
         same `effort`, and commit.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
-            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}: 0.95 is 95 %")
         self._live.wait()
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))
@@ -400,3 +412,7 @@ class IndexReader:
         stored = self._vector_format is not None
         encode = partial(encode_to, snapshot.width, coder=self.coder)
         return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
+
+
+def _fixed(name: str, remedy: str) -> InvalidInput:
+    return InvalidInput(f"an index keeps the {name} that it was made with, and index.{name} is only read: {remedy}")

@@ -96,7 +96,9 @@ class Snapshot:
         """Return the run and position of each id, or raise if one is not in the index."""
         run, position = self.locate(ids)
         if (run < 0).any():
-            raise InvalidInput(f"ids must be of items in the index, but {some_ids(ids[run < 0])} not")
+            raise InvalidInput(
+                f"ids must be of items in the index, but {some_ids(ids[run < 0])} not: ask `id in index`"
+            )
         return run, position
 
     def codes(self, located: Located) -> Codes:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import ceil
-from typing import Protocol, Self, SupportsIndex, overload
+from typing import Any, Protocol, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,8 +94,14 @@ class Neighborhoods:
     def __iter__(self) -> Iterator[Neighborhood]:
         return (self[i] for i in range(len(self)))
 
+    def __reduce__(self) -> Any:
+        raise InvalidInput("neighborhoods read their index, and are not copied or pickled: keep their ids and length")
+
     def __repr__(self) -> str:
         return f"Neighborhoods({len(self)}: length={self.length}, count={self.count})"
+
+
+Neighborhood.__reduce__ = Neighborhoods.__reduce__  # type: ignore[method-assign, assignment]
 
 
 class Forest(_core.Forest):

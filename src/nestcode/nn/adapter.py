@@ -20,6 +20,7 @@ from nestcode.arrays import as_float64, check_int, check_rows
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform, Mixture, Uniform
 from nestcode.nn.contrastive import PrefixDistillation, Temperature
+from nestcode.nn.dropout import check_tensor
 from nestcode.nn.losses import NestedLoss
 
 BATCH = 512
@@ -58,6 +59,7 @@ class NestedAdapter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ordered embeddings, (n, features) -> (n, features)."""
+        check_tensor(x, "embeddings")
         x = functional.normalize(x, dim=-1)
         out: Tensor = self.rotation(x) + self.correction(x * x.shape[-1] ** 0.5)  # features of unit variance
         return out

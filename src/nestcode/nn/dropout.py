@@ -8,6 +8,7 @@ the units than prefixes (`nesting.py`), tokens that are removed instead of maske
 
 from collections.abc import Sequence
 from math import prod
+from numbers import Real
 
 import numpy as np
 import torch
@@ -90,7 +91,7 @@ def prefix_mask(kept: Tensor | Sequence[int], width: int) -> Tensor:
             [ True,  True,  True, False]])
 
     Of tokens it is an attention mask: `mask[:, None, None, :]` for `scaled_dot_product_attention`, `mask` for models of
-    Transformers, `~mask` as `key_padding_mask` of `nn.MultiheadAttention`.
+    Transformers, `~mask` as `key_padding_mask` of `nn.MultiheadAttention`. Negative lengths in a tensor keep nothing.
     """
     lengths = _as_lengths(kept, kept.device if isinstance(kept, Tensor) else None)
     return torch.arange(check_int(width, "width", least=0), device=lengths.device) < lengths[..., None]
@@ -133,6 +134,8 @@ class NestedDropout(nn.Module):
         super().__init__()
         if not isinstance(lengths, Nesting):
             check_lengths(lengths)
+        if not isinstance(fill, Real):
+            check_tensor(fill, "a fill that is not a number")
         self.lengths = lengths
         self.dim, self.block, self.together = dim, block, together
         if isinstance(fill, Tensor) and not isinstance(fill, nn.Parameter):
@@ -212,10 +215,10 @@ def _replace(x: Tensor, dropped: Tensor, fill: float | Tensor) -> Tensor:
     """Return `x` with `fill` where `dropped`."""
     if not isinstance(fill, Tensor):
         return x.masked_fill(dropped, fill)
-    replaced = torch.where(dropped, fill.to(x.dtype), x)
-    if replaced.shape != x.shape:
+    sides = zip(reversed(fill.shape), reversed(x.shape), strict=False)
+    if fill.ndim > x.ndim or not all(own in (1, side) for own, side in sides):
         raise InvalidInput(f"fill must broadcast to x of shape {tuple(x.shape)}, got shape {tuple(fill.shape)}")
-    return replaced
+    return torch.where(dropped, fill.to(x.dtype), x)
 
 
 def _as_lengths(kept: Kept, device: torch.device | None) -> Tensor:
@@ -233,10 +236,15 @@ def _as_lengths(kept: Kept, device: torch.device | None) -> Tensor:
     return kept.long()
 
 
+def check_tensor(x: object, name: str) -> None:
+    """Raise unless `x` is a tensor; the error calls it `name`."""
+    if not isinstance(x, Tensor):
+        raise InvalidInput(f"{name} must be a tensor, got {type(x).__name__}: convert an array with torch.as_tensor")
+
+
 def check_dim(x: Tensor, dim: int) -> int:
     """Return the dimension counted from the front."""
-    if not isinstance(x, Tensor):
-        raise InvalidInput(f"a code must be a tensor, got {type(x).__name__}: convert an array with torch.as_tensor")
+    check_tensor(x, "a code")
     if not -x.ndim <= dim < x.ndim:
         raise InvalidInput(f"dim must be a dimension of x, which has {x.ndim}, got {dim}")
     return dim % x.ndim

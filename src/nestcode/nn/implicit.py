@@ -21,7 +21,7 @@ UNITS, LAYERS = 128, 2  # of the default network
 HIDDEN = 2  # hidden units of a block, as a multiple of the units
 
 
-class Stage(NamedTuple):
+class ImplicitStage(NamedTuple):
     """The weights of one stage."""
 
     scale: Tensor  # (): the unit of its centroids and corrections
@@ -49,9 +49,9 @@ class Stage(NamedTuple):
             hidden.addmm_(torch.relu_(hidden @ up), down)
         return hidden
 
-    def to(self, dtype: torch.dtype) -> "Stage":
+    def to(self, dtype: torch.dtype) -> "ImplicitStage":
         """Return the weights in another precision."""
-        return Stage(*(part.to(dtype) for part in self))
+        return ImplicitStage(*(part.to(dtype) for part in self))
 
 
 class ImplicitCodebooks(nn.Module):
@@ -59,7 +59,7 @@ class ImplicitCodebooks(nn.Module):
 
     >>> books = ImplicitCodebooks(torch.randn(3, 256, 16))
     >>> x = torch.randn(5, 16)
-    >>> codes = books.search(x, beams=4, candidates=8)
+    >>> codes = books.search(x, beams=4, preselected=8)
     >>> codes.shape, books(codes).shape
     (torch.Size([5, 3]), torch.Size([5, 3, 16]))
 
@@ -85,10 +85,10 @@ class ImplicitCodebooks(nn.Module):
         self.down = nn.Parameter(_normal(self.stages, layers, HIDDEN * units, units))
         self.out = nn.Parameter(torch.zeros(self.stages, units, features))
 
-    def weights(self) -> list[Stage]:
+    def weights(self) -> list[ImplicitStage]:
         """Return the weights by stage."""
         parts = (self.scale, self.centroids, self.embedding, self.context, self.up, self.down, self.out)
-        return [Stage(*some) for some in zip(*(part.unbind() for part in parts), strict=True)]
+        return [ImplicitStage(*some) for some in zip(*(part.unbind() for part in parts), strict=True)]
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return what every prefix of codes decodes to, (n, stages) -> (n, stages, features)."""
@@ -115,7 +115,7 @@ class ImplicitCodebooks(nn.Module):
         return _rows(scaled.flatten(0, 1), codes.long() + first)
 
     @torch.no_grad()
-    def search(self, x: Tensor, beams: int, candidates: int, last: int = 1) -> Tensor:
+    def search(self, x: Tensor, beams: int, preselected: int, last: int = 1) -> Tensor:
         """Return the codes of items by beam search, (n, features) -> (n, stages) integers.
 
         The network is evaluated in the precision of autocast, all else in that of the items. With a residual r, a
@@ -128,7 +128,7 @@ class ImplicitCodebooks(nn.Module):
         Args:
             x: the items.
             beams: partial encodings that are kept for each item.
-            candidates: entries of each stage that the network is evaluated for, for each beam: the nearest centroids.
+            preselected: entries of each stage that the network is evaluated for, for each beam: the nearest centroids.
             last: only every entry that divides by this is chosen in the last stage, which then has fewer bits.
 
         """
@@ -140,9 +140,9 @@ class ImplicitCodebooks(nn.Module):
                 residual = x[:, None] - decoded  # (n, beams, features)
                 centroids, out = stage.scale * stage.centroids, stage.scale * stage.out
                 nearness = residual @ (2 * centroids[::step]).T - centroids[::step].square().sum(dim=1)
-                nearest = nearness.topk(min(candidates, nearness.shape[2]), sorted=False)
-                near = step * nearest.indices  # (n, beams, candidates)
-                hidden = stage.to(precision).hidden(decoded.to(precision), near)  # (n · beams · candidates, units)
+                nearest = nearness.topk(min(preselected, nearness.shape[2]), sorted=False)
+                near = step * nearest.indices  # (n, beams, preselected)
+                hidden = stage.to(precision).hidden(decoded.to(precision), near)  # (n · beams · preselected, units)
                 gram, toward = (out @ out.T).to(precision), (2 * residual @ out.T).to(precision)
                 slopes = _rows((2 * centroids @ out.T).to(precision), near) - toward[:, :, None]
                 changes = slopes.flatten(0, 2).addmm_(hidden, gram).mul_(hidden).sum(dim=1, dtype=x.dtype)

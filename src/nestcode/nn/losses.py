@@ -207,6 +207,10 @@ class MatryoshkaLoss(NestedLoss):
     def __init__(
         self, loss: Callable[..., Tensor], lengths: Sequence[int], weights: Sequence[float] | None = None, dim: int = -1
     ) -> None:
+        if not len(lengths):
+            raise InvalidInput("lengths must be at least one length to keep, got none: give some, as in [8, 16, 32]")
+        for length in lengths:
+            check_int(length, "a length to keep", least=1)
         fixed = Empirical([1.0] * len(lengths) if weights is None else weights, lengths)
         super().__init__(loss, fixed, dim=dim, draws=None, together=True)
         self.total = sum(fixed.weights)

@@ -16,7 +16,7 @@ from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.binarize import Binarize
-from nestcode.nn.dropout import Kept, NestedDropout
+from nestcode.nn.dropout import Kept, NestedDropout, check_tensor
 from nestcode.nn.layers import Encoder
 from nestcode.nn.modes import evaluation_mode
 from nestcode.nn.nesting import Nesting
@@ -113,6 +113,7 @@ class OrderedNetwork(nn.Module):
 
     def standardize(self, X: Tensor) -> Tensor:
         """Return standardized features, (n, features) -> the same."""
+        check_tensor(X, "data")
         if X.ndim != 2 or X.shape[1] != self.features:
             raise InvalidInput(f"data must be (n, {self.features}), got shape {tuple(X.shape)}")
         return (X.to(self.mean.dtype) - self.mean) / self.spread
@@ -144,6 +145,7 @@ class OrderedNetwork(nn.Module):
 
     def decode(self, code: Tensor) -> Tensor:
         """Decode any number of leading units, (n, length) -> items or logits; the others are 0."""
+        check_tensor(code, "a code")
         if code.ndim != 2 or code.shape[1] > self.width:
             raise InvalidInput(f"a code must be (n, up to {self.width}), got shape {tuple(code.shape)}")
         return self.decode_units(functional.pad(code.to(self.mean.dtype), (0, self.width - code.shape[1])))

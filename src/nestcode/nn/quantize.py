@@ -20,7 +20,7 @@ from torch.nn import functional
 from nestcode.arrays import check_int
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.nn.dropout import Kept, keep_prefix
+from nestcode.nn.dropout import Kept, check_tensor, keep_prefix
 
 LLOYD = 10  # iterations of k-means that initialize a codebook
 
@@ -60,7 +60,9 @@ class Quantizer(nn.Module, ABC):
     @torch.no_grad()
     def codes(self, z: Tensor) -> Codes:
         """Return the codes of items, (n, features) or (n, tokens, features)."""
-        numbers = self._numbers(self._check(z)).reshape(len(z), (self.tokens or 1) * len(self.bits))
+        if not self._check(z).isfinite().all():
+            raise InvalidInput("z must be finite, but some of it is NaN or infinite: drop these items")
+        numbers = self._numbers(z).reshape(len(z), (self.tokens or 1) * len(self.bits))
         return Codes.from_bits((numbers[:, self._symbol] >> self._shift & 1).bool().cpu().numpy())
 
     @torch.no_grad()
@@ -90,6 +92,7 @@ class Quantizer(nn.Module, ABC):
         """Decode numbers from `first`, (n, tokens, symbols), of which `left`, (tokens, symbols), are possible."""
 
     def _check(self, z: Tensor) -> Tensor:
+        check_tensor(z, "z")
         shape = (self.features,) if self.tokens is None else (self.tokens, self.features)
         if z.shape[1:] != shape:
             raise InvalidInput(f"z must be (n, {', '.join(map(str, shape))}), got shape {tuple(z.shape)}")

@@ -19,7 +19,7 @@ from nestcode.errors import InvalidInput
 from nestcode.report import Link, Page
 from nestcode.reproduce.lab import Experiment, Finding, Lab
 from nestcode.reproduce.lab.provenance import Provenance
-from nestcode.storage import write_atomic
+from nestcode.storage import make_folder, write_atomic
 
 Result = dict[str, Any]  # of an experiment, as in its JSON file
 
@@ -56,7 +56,7 @@ def reproduce(names: Sequence[str], lab: Lab) -> Path:
     chosen = find_experiments(names)
     if lab.folder.exists() and not lab.folder.is_dir():
         raise InvalidInput(f"the report goes into a folder, but {lab.folder} is a file: give another name")
-    lab.folder.mkdir(parents=True, exist_ok=True)  # fail before the work if the folder cannot be written
+    make_folder(lab.folder)  # fail before the work if the folder cannot be written
     for number, experiment in enumerate(chosen, start=1):
         lab.console.print(f"[bold]{number}/{len(chosen)}[/] {experiment.name}: {experiment.title}")
         if not lab.fresh and _is_done(experiment.name, lab):

@@ -35,6 +35,7 @@ EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
 MOST = float(np.finfo(np.float16).max)
 NOTHING_SKIPPED = np.zeros(0, dtype=np.uint64)
+UNBOUNDED = 1 << 32  # nodes, more than a graph can have
 
 
 class GraphHits(NamedTuple):
@@ -244,6 +245,7 @@ class Graph:
         *,
         metric: SearchMetric | None = None,
         skipped: NDArray[np.uint64] = NOTHING_SKIPPED,
+        most: int = UNBOUNDED,
         threads: int = 1,
     ) -> GraphHits:
         """Return the k nearest items of each query.
@@ -255,6 +257,7 @@ class Graph:
             metric: the coder's, or "inner" with a coder of "l2"; None is the coder's.
             skipped: a `bitmap` of items that may not be returned: tombstones, and those that a filter excludes. They
                 are walked through, so a search that skips most items visits many more than ef.
+            most: how many nodes to visit at most.
             threads: how many threads share the queries.
 
         """
@@ -267,7 +270,7 @@ class Graph:
         count = len(queries)
         distances, positions = np.empty((count, k), np.float32), np.empty((count, k), np.uint32)
         visited = np.empty(count, np.int64)
-        self.core.search(queries, metric, ef, skipped, distances, positions, visited, threads)
+        self.core.search(queries, metric, ef, skipped, distances, positions, visited, most, threads)
         return GraphHits(positions, distances, visited)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
-from nestcode.search.prepared import Filter, Positions, PreparedSnapshot, SortedRun
+from nestcode.search.prepared import Positions, PreparedSnapshot, SortedRun
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
 
@@ -151,7 +151,7 @@ class Plan:
             self.single = is_single(codes)
             self.codes = encode(codes)
             self.queries = self.rows = np.empty((len(codes), 0), dtype=np.float32)
-        self.allowed = None if allowed is None else check_filter(allowed)
+        self.allowed = None if allowed is None else IdFilter(allowed)
         self.budget = Budget(candidates, rerank, effort)
         self.threads = thread_count(threads)
 
@@ -231,7 +231,8 @@ def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]
     if isinstance(allowed, bytes | bytearray):
         raise InvalidInput(f"filter must be ids, or a mask by id, got {type(allowed).__name__}: give a list of ids")
     plain = isinstance(allowed, np.ndarray | list | tuple | range | memoryview) or not isinstance(allowed, Iterable)
-    array = np.asarray(allowed if plain else list(allowed))  # type: ignore[arg-type]
+    plain |= hasattr(allowed, "__array__")  # tensors
+    array = as_array(allowed if plain else list(allowed), "filter")  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:
             raise InvalidInput(f"filter must be ids, or a mask by id in 1 dimension, got shape {array.shape}")
@@ -248,31 +249,46 @@ def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]
     return chosen
 
 
-def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
-    """Return which items may be found, given ids or a mask by id."""
-    array = check_allowed(allowed)
-    if array.dtype != bool:
-        return partial(_by_ids, array.astype(np.int64, copy=False))
-    if LOOK_UP * np.count_nonzero(array) < len(array):
-        return partial(_by_ids, np.flatnonzero(array))
-    return partial(_by_mask, np.append(array, False))
+class IdFilter:
+    """Which items may be found, given ids or a mask by id.
 
+    >>> IdFilter([3, 5]).contains(np.array([-1, 3, 4]))
+    array([False,  True, False])
+    """
 
-def _by_ids(chosen: Ids, run: SortedRun) -> Positions:
-    """Return the positions of items in a run by id."""
-    if LOOK_UP * len(chosen) < len(run.ids):
-        found = np.unique(run.find(chosen))
-        return found[found >= 0].astype(np.uint32)
-    if (largest := int(chosen.max(initial=-1))) < DENSE * len(chosen):
+    def __init__(self, allowed: ArrayLike | Iterable[int]) -> None:
+        array = check_allowed(allowed)
+        self.size = np.count_nonzero(array) if array.dtype == bool else len(array)  # ids; an index may have fewer
+        if array.dtype == bool and LOOK_UP * self.size < len(array):
+            array = np.flatnonzero(array)
+        self._ids: Ids | None = None if array.dtype == bool else array.astype(np.int64, copy=False)
+        self._mask = np.append(array, False) if array.dtype == bool else None
+
+    def __call__(self, run: SortedRun) -> Positions:
+        """Return the positions in a run of items that may be found, ascending."""
+        if self._ids is not None and LOOK_UP * len(self._ids) < len(run.ids):
+            found = np.unique(run.find(self._ids))
+            return found[found >= 0].astype(np.uint32)
+        return _not_deleted(run, self.contains(_all_ids(run)))
+
+    def contains(self, ids: StoredIds) -> NDArray[np.bool_]:
+        """Return whether items of these ids may be found."""
+        if self._dense is None:
+            assert self._ids is not None
+            return np.isin(ids, self._ids)
+        return self._dense.take(ids, mode="clip") & (ids >= 0)
+
+    @cached_property
+    def _dense(self) -> NDArray[np.bool_] | None:
+        """A mask by id, whose last entry, False, is that of all ids beyond, or None where it would be long."""
+        if self._ids is None:
+            return self._mask
+        largest = int(self._ids.max(initial=-1))
+        if largest >= DENSE * len(self._ids):
+            return None
         mask = np.zeros(largest + 2, dtype=np.bool_)
-        mask[chosen] = True
-        return _by_mask(mask, run)
-    return _not_deleted(run, np.isin(_all_ids(run), chosen))
-
-
-def _by_mask(mask: NDArray[np.bool_], run: SortedRun) -> Positions:
-    """Return the positions of items in a run by a mask, whose last entry, False, is that of all ids beyond."""
-    return _not_deleted(run, mask.take(_all_ids(run), mode="clip"))
+        mask[self._ids] = True
+        return mask
 
 
 def _all_ids(run: SortedRun) -> StoredIds:

@@ -7,7 +7,7 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,7 +18,16 @@ from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, NavigatingCodes, Navigator, bitmap, pack_graph
+from nestcode.search.graph import (
+    NOTHING_SKIPPED,
+    UNBOUNDED,
+    Graph,
+    Items,
+    NavigatingCodes,
+    Navigator,
+    bitmap,
+    pack_graph,
+)
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
@@ -26,6 +35,11 @@ from nestcode.search.vectors import VECTOR_ARRAYS, GivenVectors, RunVectors, Sto
 from nestcode.storage import MappedArrays
 
 Positions = NDArray[np.uint32]
+# A filter excludes a query's surroundings where lists have so many times the items, or a walk visits so many times the
+# nodes, that they would among items allowed at random. All allowed items are then compared, so lists take more to show
+# it where these are many times the candidates: categories that a query is not of are common, and estimates do there.
+EXCLUDED_LISTS, EXCLUDED_DEAR, EXCLUDED_NODES = 1.1, 1.5, 2
+DEAR = 2.5
 SCANNED = 8192  # items that are all scanned as long as they lack their graph
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -99,6 +113,15 @@ class Snapshot(Protocol):
         """All runs."""
 
     def __len__(self) -> int: ...
+
+
+class Estimates(NamedTuple):
+    """The items of least estimated distance of some queries."""
+
+    distances: Floats  # (queries, best)
+    positions: Positions  # (queries, best), in all runs together
+    compared: Ids  # (queries,): items, or visited nodes
+    excluded: NDArray[np.bool_]  # (queries,): whether a filter excludes the query's surroundings, so that few are near
 
 
 @dataclass(frozen=True)
@@ -230,7 +253,8 @@ class PreparedSnapshot:
         self.filtered = allowed is not None
         self._kept = [_kept(run) if allowed is None else allowed(run) for run in self._runs]  # None: all may be found
         sizes = zip(self._kept, self._ids, strict=True)
-        self.count = sum(len(ids) if kept is None else len(kept) for kept, ids in sizes)  # items that may be found
+        self._allowed = [len(ids) if kept is None else len(kept) for kept, ids in sizes]  # items that may be found
+        self.count = sum(self._allowed)
         self._listed = sum(len(run.ids) - len(run.tombstones) for run in listed)
         self.list_bits = cache.scorer.list_bits(self._listed)
         self._prepared = [cache.prepare(run, self.list_bits) for run in listed]
@@ -309,43 +333,62 @@ class PreparedSnapshot:
             [run.mapped.guard("codes") for run in self._runs],
         )
 
-    def estimate(
-        self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int
-    ) -> tuple[Floats, Positions, Ids]:
-        """Return the `keep` best of each of `count` queries: estimated distances, positions, and items compared.
+    def estimate(self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int) -> Estimates:
+        """Return the `keep` best of each of `count` queries.
 
         These are items in inverted lists; `walk` finds those in graphs. Where the lists hold fewer, there are fewer
         columns: reranking missing items would take as long as reranking others.
         """
         distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
-        compared = np.empty(count, dtype=np.int64)
+        compared, passed = np.empty((2, count), dtype=np.int64)
         if self.searcher is not None:
             candidates = self.list_candidates(candidates)
-            out = _core.SearchResults(distances, positions, compared)
+            out = _core.SearchResults(distances, positions, compared, passed)
             self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
             if self.searcher.damaged:
                 for run in self._runs:
                     run.mapped.check()
         most = min(keep, int(compared.max(initial=0)))
-        return np.ascontiguousarray(distances[:, :most]), np.ascontiguousarray(positions[:, :most]), compared
+        first = len(self._prepared)
+        share = sum(self._allowed[:first]) / max(sum(map(len, self._ids[:first])), 1)
+        dear = self.count > DEAR * compared
+        return Estimates(
+            np.ascontiguousarray(distances[:, :most]),
+            np.ascontiguousarray(positions[:, :most]),
+            compared,
+            self.filtered & (passed * share > np.where(dear, EXCLUDED_DEAR, EXCLUDED_LISTS) * compared),
+        )
 
     def walk(
-        self, queries: Floats, metric: SearchMetric, candidates: int, keep: int, k: int | None, threads: int
-    ) -> list[tuple[Floats, Positions, Ids]]:
-        """Return the best of each query in each graph: their distances, positions, and nodes visited.
+        self,
+        queries: Floats,
+        metric: SearchMetric,
+        candidates: int,
+        keep: int,
+        k: int | None,
+        threads: int,
+        *,
+        bounded: bool,
+    ) -> list[Estimates]:
+        """Return the best of each query in each graph.
 
         These are the `keep` best by estimated distance, or the k best by the vectors that the index stores, where k is
-        given and a walk can read them.
+        given and a walk can read them. Bounded walks end where a filter excludes a query's surroundings.
         """
         found, first = [], len(self._prepared)
         starts = (self._ends - [len(ids) for ids in self._ids])[first:].tolist()
-        for graph, skipped, start in zip(self._graphs, self._bitmaps, starts, strict=True):
+        for graph, skipped, start, allowed in zip(
+            self._graphs, self._bitmaps, starts, self._allowed[first:], strict=True
+        ):
             by_vectors = graph.by_vectors if k is not None else None
             best, chosen = (keep, graph.by_codes) if by_vectors is None or k is None else (k, by_vectors)
-            hits = chosen.search(queries, best, candidates, metric=metric, skipped=skipped, threads=threads)
+            most = UNBOUNDED
+            if self.filtered and bounded:
+                most = EXCLUDED_NODES * max(best, candidates) * graph.by_codes.count // allowed if allowed else 0
+            hits = chosen.search(queries, best, candidates, metric=metric, skipped=skipped, most=most, threads=threads)
             if start:
                 hits.positions[hits.positions != MISSING] += np.uint32(start)
-            found.append((hits.distances, hits.positions, hits.visited))
+            found.append(Estimates(hits.distances, hits.positions, hits.visited, hits.visited >= max(most, 1)))
         return found
 
     def ids_at(self, positions: Positions) -> Ids:

@@ -19,13 +19,24 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import Effort, Plan, check_k, count_candidates
-from nestcode.search.prepared import Filter, Positions, PreparationCache, PreparedSnapshot, Snapshot, SortedRun
+from nestcode.search.plan import FILTERED, Effort, Plan, check_k, count_candidates
+from nestcode.search.prepared import (
+    Estimates,
+    Filter,
+    Positions,
+    PreparationCache,
+    PreparedSnapshot,
+    Snapshot,
+    SortedRun,
+)
 from nestcode.search.row_search import RowSearcher, supports
 from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
 from nestcode.search.vectors import VectorsById
 
 QUERIES = 256  # estimated and reranked at once
+NATIVE_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})  # that the core reads
+SETTING_TYPES = frozenset({int, type(None)})  # what other types mean, a plan decides
+MOST = 0.9  # of all items: hits are tested against a filter of so many ids, and not the items
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -78,15 +89,34 @@ class Searcher:
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
-        prepared = self.prepare(snapshot, plan)
-        k = check_k(k, prepared.count)
-        budget = plan.budget.for_snapshot(prepared)
-        candidates = max(count_candidates(prepared, budget, k), k)  # k hits wherever there are so many
-        found = top_k(prepared, plan, k, candidates, budget.rerank(k))
+        found = self._search_most(snapshot, plan, k) or self._search(self.prepare(snapshot, plan), plan, k)
         _check_range(found)
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
         return found
+
+    def _search(self, prepared: PreparedSnapshot, plan: Plan, k: int) -> Hits:
+        k = check_k(k, prepared.count)
+        budget = plan.budget.for_snapshot(prepared)
+        candidates = max(count_candidates(prepared, budget, k), k)  # k hits wherever there are so many
+        return top_k(prepared, plan, k, candidates, budget.rerank(k))
+
+    def _search_most(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits | None:
+        """Return the hits that a filter of nearly all ids leaves of twice as many, or None where these are too few."""
+        if plan.allowed is None or plan.budget.chosen_candidates is not None or not len(plan):
+            return None
+        if plan.vectors is not None:  # there may be none of items that the filter excludes
+            return None
+        check_k(k, len(snapshot))
+        if len(snapshot) <= max(FILTERED, 2 * k) or plan.allowed.size < MOST * len(snapshot):
+            return None
+        found = self._search(self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None), plan, 2 * k)
+        kept = plan.allowed.contains(found.ids)
+        if (kept.sum(axis=1) < k).any():
+            return None
+        first = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+        ids = np.take_along_axis(found.ids, first, axis=1)
+        return Hits(ids, np.take_along_axis(found.distances, first, axis=1), found.compared)
 
     def search_rows(
         self,
@@ -105,17 +135,19 @@ class Searcher:
         It takes one vector or a few, (n, features), of native floats; whatever is invalid is left to a plan, which says
         why.
         """
-        if type(queries) is not np.ndarray:
+        if type(queries) is not np.ndarray or queries.dtype not in NATIVE_FLOATS:
+            return None
+        if not (queries.flags.c_contiguous and queries.flags.aligned):
+            return None
+        if not {type(k), type(candidates), type(rerank), type(threads)} <= SETTING_TYPES:
             return None
         known = self._rows
         if known is None or known[0] is not snapshot:
             known = self._rows = snapshot, self._row_searcher(snapshot)
-        if known[1] is None:
+        searcher = known[1]
+        if searcher is None:
             return None
-        try:
-            return known[1].search(queries, k, candidates, rerank, effort, threads, metric, vectors)
-        except TypeError:  # of arrays that the core does not take, or settings that are no integers
-            return None
+        return searcher.search(queries, k, candidates, rerank, effort, threads, metric, vectors)
 
     def range_search(self, snapshot: Snapshot, plan: Plan, radius: float) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
@@ -242,7 +274,7 @@ def top_k(
         begin, end = queries.start + some.start, queries.start + some.stop
         batch = plan.batch(prepared.scorer, begin, end) if prepared.has_lists or plan.rank != "exact" else None
         found = _estimate(prepared, plan, batch, range(begin, end), candidates, keep, k)
-        estimated, positions, compared[some] = found
+        estimated, positions, compared[some], excluded = found
         hits = prepared.ids_at(positions)
         if plan.rank == "exact":
             near = _rerank(prepared, plan, plan.rows[begin:end], hits, positions)
@@ -256,12 +288,19 @@ def top_k(
             near = prepared.scorer.rerank_codes(plan.codes[slice(begin, end)], prepared.codes_at(positions))
             near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
+        if prepared.filtered and plan.budget.chosen_candidates is None:
+            compared[some][excluded] = prepared.count
+            changes = np.flatnonzero(np.diff(excluded, prepend=False, append=False))
+            for start, stop in changes.reshape(-1, 2).tolist():  # adjacent queries are searched together
+                near, hits = distances[some][start:stop], ids[some][start:stop]
+                near[:], hits[:] = np.inf, -1
+                search_all(prepared, plan, begin + start, hits, near)
     return Hits(ids, distances, compared)
 
 
 def _estimate(
     prepared: PreparedSnapshot, plan: Plan, batch: QueryBatch | None, queries: range, candidates: int, keep: int, k: int
-) -> tuple[Floats, Positions, Ids]:
+) -> Estimates:
     """Return the best of each query by lists and, beside them, by each graph, which reranking makes comparable."""
     found = []
     if batch is not None and prepared.has_lists:
@@ -269,11 +308,18 @@ def _estimate(
     if prepared.has_graphs:
         rows = plan.rows[queries.start : queries.stop].astype(np.float32, copy=False)
         best = k if plan.rank == "exact" and plan.vectors is None else None
-        found += prepared.walk(rows, plan.metric, candidates, min(keep, candidates), best, plan.threads)
+        bounded = plan.budget.chosen_candidates is None
+        keep = min(keep, candidates)
+        found += prepared.walk(rows, plan.metric, candidates, keep, best, plan.threads, bounded=bounded)
     if len(found) == 1:
         return found[0]
-    distances, positions, compared = zip(*found, strict=True)
-    return np.concatenate(distances, axis=1), np.concatenate(positions, axis=1), np.sum(compared, axis=0)
+    distances, positions, compared, excluded = zip(*found, strict=True)
+    return Estimates(
+        np.concatenate(distances, axis=1),
+        np.concatenate(positions, axis=1),
+        np.sum(compared, axis=0),
+        np.any(excluded, axis=0),
+    )
 
 
 def _rerank(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_floats, check_rows
+from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_array, as_floats, check_rows
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.read_ahead import ReadAhead
@@ -260,7 +260,7 @@ class GivenVectors(Vectors):
         self.core: _core.VectorRuns | None = None  # the array as the core reads it
         if type(source) is not np.ndarray and (isinstance(source, Mapping) or callable(source)):
             return
-        array = self._array = np.asarray(source)
+        array = self._array = as_array(source, "vectors")
         if array.ndim != 2 or array.dtype.kind not in "fiu":
             raise InvalidInput(
                 f"vectors must be numeric in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
@@ -283,7 +283,7 @@ class GivenVectors(Vectors):
             rows = np.array([self.source[key] for key in keys.tolist()])
         else:
             assert callable(self.source)
-            rows = np.asarray(self.source(keys))
+            rows = as_array(self.source(keys), "vectors")
         if rows.shape != (len(keys), self._features) or rows.dtype.kind not in "fiu":
             raise InvalidInput(
                 f"vectors must be numeric with the queries' {self._features} features, a row for each of {len(keys)} "

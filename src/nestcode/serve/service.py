@@ -179,11 +179,20 @@ class Service:
     # streams
 
     def streams(self) -> dict[str, Path]:
-        """Return the streams by name: names in requests are looked up here and never become paths."""
+        """Return the streams by name: names in requests are looked up here and never become paths.
+
+        Links out of the folder are left out.
+        """
         if self._streams is None:
             return {}
         with os.scandir(self._streams) as entries:
-            return {one.name: Path(one.path) for one in entries if one.name.endswith(".nest") and one.is_file()}
+            found = [one for one in entries if one.name.endswith(".nest") and one.is_file()]
+        inside = self._streams.resolve()
+        return {
+            one.name: Path(one.path)
+            for one in found
+            if not one.is_symlink() or Path(one.path).resolve().is_relative_to(inside)
+        }
 
     def describe(self) -> dict[str, Any]:
         """Return what is served."""

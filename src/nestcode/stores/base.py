@@ -21,6 +21,7 @@ from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
 from nestcode.search.plan import Plan, Rank, check_allowed, check_k, encode_to
+from nestcode.search.prepared import EXCLUDED_LISTS
 from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.searcher import scorer_for
 from nestcode.search.vectors import VectorsById
@@ -37,6 +38,13 @@ class DuplicateIds(Exception):
 
 class MissingIds(Exception):
     """Some of the ids to delete are not in the store."""
+
+
+class Closed:
+    """What a closed store has in place of its connection."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise InvalidInput("the store is closed: open another")
 
 
 class CodeStore(ABC):
@@ -239,22 +247,27 @@ class CodeStore(ABC):
             few = view._at_most(budget, chosen)
         if few is not None:
             return search_lists(plan, scorer, k, lists, plan.budget.rerank(k), lambda _: few)
+        share = 0.0 if chosen is None or candidates is not None else min(len(chosen) / count, 1.0)
         return search_lists(
-            plan, scorer, k, lists, plan.budget.rerank(k), lambda near: view._probe(near, budget, chosen)
+            plan, scorer, k, lists, plan.budget.rerank(k), lambda near: view._probe(near, budget, chosen, share)
         )
 
     def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
         """Return all items that a filter leaves if they are at most `budget`, or None."""
         return self._select(chosen) if chosen is not None and len(chosen) <= budget else None
 
-    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None) -> Scan:
-        """Return the items of the first lists that hold `budget` items, or of all lists."""
-        scans, held = [self._scan([], [])], 0
+    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None, share: float) -> Scan:
+        """Return the items of the first lists that hold `budget` items, or of all lists.
+
+        Where ids are chosen far from a query, lists hold less than their `share` of these: then more are probed.
+        """
+        scans, held, passed = [self._scan([], [])], 0, 0
         with self._reading():
             for low, high in lists:
-                scans.append(keep(self._range(low, high), chosen))
-                held += len(scans[-1].ids)
-                if held >= budget:
+                every = self._range(low, high)
+                scans.append(keep(every, chosen))
+                held, passed = held + len(scans[-1].ids), passed + len(every.ids)
+                if held >= budget and share * passed <= EXCLUDED_LISTS * held:
                     break
         return concat(scans)
 

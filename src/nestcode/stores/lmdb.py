@@ -19,7 +19,7 @@ from nestcode.arrays import Bytes, Ids
 from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
+from nestcode.stores.base import Closed, CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
 from nestcode.stores.lmdb_pages import check_complete
 from nestcode.stores.sql import opened
 
@@ -103,7 +103,9 @@ class LmdbStore(CodeStore):
 
     def close(self) -> None:
         """Close the environment."""
-        self._environment.close()
+        if not isinstance(self._environment, Closed):
+            self._environment.close()
+            self._environment = Closed()
 
     def __len__(self) -> int:
         with self._transaction() as transaction:
@@ -193,6 +195,12 @@ class LmdbStore(CodeStore):
             raise InvalidInput(
                 f"the database may have at most {size} bytes, which are used up: open it with a larger map_size"
             ) from None
+        except lmdb.Error as error:
+            if type(error) not in (lmdb.Error, lmdb.DiskError):
+                raise
+            raise OSError(
+                f"{self._environment.path()} cannot be written ({error}): make room, or choose another place"
+            ) from error
 
 
 def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
+from nestcode.search.prepared import EXCLUDED_LISTS
 from nestcode.stores.base import (
     DuplicateIds,
     MissingIds,
@@ -147,7 +148,7 @@ class PostgresStore(SqlStore):
         )
         return [self._unpack(*row) for row in rows]
 
-    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None) -> Scan:
+    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None, share: float) -> Scan:
         """Return the items of the first lists that hold `budget` items, or of all lists.
 
         The number of lists is predicted from what earlier searches found in theirs. Where they hold too little, more of
@@ -156,9 +157,11 @@ class PostgresStore(SqlStore):
         held = self._held or max(1.0, self._estimated_count() / len(lists))
         many = ceil(budget / held)
         while True:
-            scans = [keep(scan, chosen) for scan in self._ranges(lists[:many])]
-            ends = np.cumsum([len(scan.ids) for scan in scans])
-            enough = int(np.searchsorted(ends, budget)) + 1
+            every = self._ranges(lists[:many])
+            scans = [keep(scan, chosen) for scan in every]
+            ends, passed = (np.cumsum([len(scan.ids) for scan in part]) for part in (scans, every))
+            done = np.flatnonzero((ends >= budget) & (share * passed <= EXCLUDED_LISTS * ends))
+            enough = int(done[0]) + 1 if len(done) else len(ends) + 1
             self._held = max(1.0, float(ends[min(enough, len(ends)) - 1]) / min(enough, len(ends)))
             if enough <= len(ends) or many >= len(lists):
                 return concat(scans[:enough])
@@ -192,7 +195,12 @@ class PostgresStore(SqlStore):
         return len(self) if known is None or known < COUNTED else int(known)
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return _execute(self._connection, statement, values)
+        try:
+            return _execute(self._connection, statement, values)
+        except psycopg.errors.UndefinedColumn as error:
+            if not self._condition:
+                raise
+            raise self._no_column(error) from None
 
     def _columns(self, code: str = "code") -> str:
         """Return what a statement selects: ids, codes, and how many codes are of another size.

@@ -18,7 +18,7 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import CodeStore
+from nestcode.stores.base import Closed, CodeStore
 
 
 class SqlStore(CodeStore):
@@ -55,6 +55,7 @@ class SqlStore(CodeStore):
         """Close the connection where the store opened it; one that was given stays open."""
         if self._owned:
             self._connection.close()
+            self._connection, self._owned = Closed(), False
 
     @abstractmethod
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
@@ -96,6 +97,14 @@ class SqlStore(CodeStore):
                 "ids as items, or filter by c.id IN (SELECT id FROM …) without items"
             )
         return ids
+
+    def _no_column(self, error: Exception) -> InvalidInput:
+        """Return the error of a filter that names what the table has not got."""
+        remedy = "name one of its columns" if self._items else "open the store with items=, the name of your own table"
+        return InvalidInput(
+            f"a filter is a condition on {self._items or self._table}, got {self._condition} "
+            f"({str(error).splitlines()[0]}): {remedy}"
+        )
 
     def _ascend(self, key: bytes, limit: int) -> Scan:
         return self._fetch(self._ascending(limit), (key, *self._values))

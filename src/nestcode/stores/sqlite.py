@@ -19,6 +19,9 @@ from nestcode.stores.neighborhood import Neighborhood
 from nestcode.stores.sql import SqlStore, no_items, opened, quoted
 
 WAIT = 60.0  # seconds for another writer
+PRIMARY = 0xFF  # what an extended result code is a case of
+UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+FAILED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 CACHE = 1 << 16  # KiB of pages: with SQLite's own 2 MB large additions take almost twice the time
 
 
@@ -47,7 +50,8 @@ class SqliteStore(SqlStore):
 
         Args:
             database: a path, or a connection. The changes of a given connection are yours to commit; on a path, each
-                call is a transaction of its own. A connection belongs to one thread: give each thread a store.
+                call is a transaction of its own. A connection belongs to one thread: give each thread a store. A file
+                in a folder that is not writable is only read, and must not change meanwhile.
             table: the table of the codes.
             items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
 
@@ -114,11 +118,19 @@ class SqliteStore(SqlStore):
             execute(f"INSERT INTO {self._settings} VALUES (?, ?, ?)", settings)
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
-        rows = _rows(self._connection, statement, values)
+        rows = self._rows(statement, values)
         return self._scan(*zip(*rows, strict=True)) if rows else self._scan([], [])
 
     def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
-        return _rows(self._connection, statement, values)[0][0]
+        return self._rows(statement, values)[0][0]
+
+    def _rows(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        try:
+            return _rows(self._connection, statement, values)
+        except sqlite3.OperationalError as error:
+            if not self._condition or "no such column" not in str(error):
+                raise
+            raise self._no_column(error) from None
 
     def _find_neighborhood(self, query: Codes, size: int) -> Neighborhood:
         """Return the smallest neighborhood of a query with at least `size` members.
@@ -149,7 +161,7 @@ class SqliteStore(SqlStore):
             for side, order, near in sides
             for place in (near, size)
         ]
-        ((*found,),) = _rows(self._connection, f"SELECT {', '.join(keys)}", (key, *self._values) * 4)
+        ((*found,),) = self._rows(f"SELECT {', '.join(keys)}", (key, *self._values) * 4)
         self._check_codes(code for code in found if code is not None)
         before, far_before, after, far_after = (_common_bits(key, other, self.width) for other in found)
         return max(far_before, far_after, min(before, after)), max(before, after)
@@ -167,7 +179,7 @@ class SqliteStore(SqlStore):
         # As one text: rows take twice the time. As a blob: the connection may make anything of a text.
         columns = f"CAST(group_concat(id) AS BLOB), sum(size <> {self._code_bytes})"
         members = f"SELECT {columns} FROM (SELECT c.id, length(c.code) AS size {within} ORDER BY c.code)"
-        ((listed, foreign),) = _rows(self._connection, members, values)
+        ((listed, foreign),) = self._rows(members, values)
         ids: Ids = np.fromstring(listed or b"", dtype=np.int64, sep=",")
         if foreign or (ids < 0).any():
             raise self._foreign_items()
@@ -230,9 +242,13 @@ def _connect(database: str | PathLike[str] | sqlite3.Connection) -> tuple[sqlite
         try:
             connection.execute(f"PRAGMA cache_size = -{CACHE}")
         except sqlite3.DatabaseError as error:
-            if "not a database" not in str(error):
+            if "not a database" in str(error):
+                raise DamagedFile(f"{fspath(database)} is not an SQLite database: give the path of one") from None
+            path = Path(database).absolute()
+            if error.sqlite_errorcode & PRIMARY not in UNWRITABLE or Path(f"{path}-wal").exists():
                 raise
-            raise DamagedFile(f"{fspath(database)} is not an SQLite database: give the path of one") from None
+            connection.close()  # a write-ahead log needs a writable folder, also to read
+            connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True, isolation_level=None)
     return connection, True
 
 
@@ -256,17 +272,34 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Run all statements or none; the user commits what a connection does not commit by itself."""
     commits = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
     began = not connection.in_transaction
-    if began:
-        connection.execute("BEGIN IMMEDIATE")
-    connection.execute("SAVEPOINT nestcode")
+    with _naming_file(connection):
+        if began:
+            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SAVEPOINT nestcode")
+        try:
+            yield
+            connection.execute("RELEASE nestcode")
+            if began and commits:
+                connection.commit()
+        except BaseException:
+            if connection.in_transaction and not began:  # a full disk may have ended it
+                connection.execute("ROLLBACK TO nestcode")
+                connection.execute("RELEASE nestcode")
+            if began:
+                connection.rollback()
+            raise
+
+
+@contextmanager
+def _naming_file(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let errors of a file that cannot be written name it."""
     try:
         yield
-    except BaseException:
-        connection.execute("ROLLBACK TO nestcode")
-        connection.execute("RELEASE nestcode")
-        if began:
-            connection.rollback()
-        raise
-    connection.execute("RELEASE nestcode")
-    if began and commits:
-        connection.commit()
+    except sqlite3.OperationalError as error:
+        code = error.sqlite_errorcode & PRIMARY
+        if code not in (*UNWRITABLE, *FAILED):
+            raise
+        path = _rows(connection, "PRAGMA database_list")[0][2] or "the database in memory"
+        if code in FAILED:
+            raise OSError(f"{path} cannot be written ({error}): make room, or choose another place") from error
+        raise PermissionError(f"{path} is not writable: change its permissions, or copy it") from error

@@ -64,6 +64,11 @@ def train(
             returns is also what is to be reconstructed.
 
     """
+    if not isinstance(model, OrderedNetwork):
+        raise InvalidInput(
+            f"model must be an OrderedAutoencoder or an OrderedClassifier, got {type(model).__name__}: make one of "
+            "your modules, encoder= and decoder="
+        )
     training = training or Training()
     return minimize(AutoencoderObjective(model, X, training, labels, augment), training, run or Run())
 
@@ -236,8 +241,9 @@ class AutoencoderLoss(nn.Module):
     """The loss of a batch, (n, features) -> a scalar: squared error of standardized features, or cross-entropy.
 
     >>> _ = torch.manual_seed(0)
+    >>> from nestcode.training import Invariance
     >>> model = OrderedAutoencoder(64, width=16)
-    >>> bool(AutoencoderLoss(model, Training(invariance=0.1))(torch.rand(10, 64)) > 0)
+    >>> bool(AutoencoderLoss(model, Training(invariance=Invariance(0.1)))(torch.rand(10, 64)) > 0)
     True
     """
 
@@ -250,18 +256,19 @@ class AutoencoderLoss(nn.Module):
     def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
         """Decode randomly truncated codes, and compare with the items or their labels."""
         model, settings = self.model, self.settings
+        contrastive, invariance = settings.contrastive, settings.invariance
         z = model.standardize(X if self.augment is None else self.augment(X.to(model.mean.dtype)))
-        views = z.repeat(2, 1) if settings.contrastive else z
+        views = z.repeat(2, 1) if contrastive.weight else z
         units = model.units(model.encoder(model.corrupt(views)))
         code, share = model.truncate(units[: len(z)]), settings.reconstruction
         decoded = model.decoder(code if share == 1 else share * code + (1 - share) * code.detach())  # stop-gradient
         loss = model.loss(decoded, z if labels is None else labels)
-        if settings.contrastive:
+        if contrastive.weight:
             kept = model.truncate(torch.ones_like(units))
-            loss = loss + settings.contrastive * nested_info_nce(units, kept, settings.temperature)
-        if settings.invariance:
-            some = z[: max(1, round(settings.invariance_share * len(z)))]
-            loss = loss + settings.invariance * self._invariance(some)
+            loss = loss + contrastive.weight * nested_info_nce(units, kept, contrastive.temperature)
+        if invariance.weight:
+            some = z[: max(1, round(invariance.share * len(z)))]
+            loss = loss + invariance.weight * self._invariance(some)
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
@@ -281,7 +288,7 @@ class AutoencoderLoss(nn.Module):
             return units(self._deterministic[0](y))
 
         weights = self.model.survival
-        return invariance_penalty(encode, z, self.settings.perturbation, weights=weights, clean=units(pre))
+        return invariance_penalty(encode, z, self.settings.invariance.perturbation, weights=weights, clean=units(pre))
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:

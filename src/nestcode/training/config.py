@@ -1,16 +1,15 @@
 """The settings of training: `Training` decides what is learned, `Run` what is logged and saved on the way."""
 
 import os
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, Self
-
-import numpy as np
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, Self, TypedDict
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
+from nestcode.training.contrastive import Contrastive
 from nestcode.training.data import batch_count
 from nestcode.training.growth import Growth
-from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty
+from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty, Invariance, check_number
 from nestcode.training.runtime.checkpoint import check_writable
 from nestcode.training.sweep import Sweep
 
@@ -28,9 +27,12 @@ _PARTS: dict[str, tuple[type[Any], ...]] = {
     "sweep": (Sweep,),
     "growth": (Growth,),
 }
-_ABOVE_0 = ("epochs", "learning_rate", "clip", "perturbation", "invariance_share", "temperature")
-_FILE_NAMES = {"micro_batches": "parts", "contrastive": "agreement"}  # names in files, where they differ
-_AT_LEAST_0 = ("weight_decay", "invariance", "contrastive", "reconstruction", "holdout")
+_ABOVE_0, _AT_LEAST_0 = ("learning_rate", "clip"), ("weight_decay", "reconstruction", "holdout")
+_FILE_NAMES = {"micro_batches": "parts"}  # names in files, where they differ
+_FLAT: dict[str, tuple[type[Any], dict[str, str]]] = {  # objects, and the names of their fields in files
+    "invariance": (Invariance, {"invariance": "weight", "perturbation": "perturbation", "invariance_share": "share"}),
+    "contrastive": (Contrastive, {"agreement": "weight", "temperature": "temperature"}),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +55,8 @@ class Training:
         weight_decay: of AdamW.
         clip: the largest norm of the gradient that Adam sees; larger ones are scaled down.
         penalty: regularizes the weights of the code's units (section 4.2).
-        invariance: the weight of the invariance penalty (section 4.4); 0 leaves it out.
-        perturbation: the variance of its noise (ε̄ in the paper), for features of variance 1.
-        invariance_share: the share of each batch that it is estimated on.
-        contrastive: the weight of the contrastive loss of two views of an item, see `contrastive.py`; 0 leaves it out.
-        temperature: of the contrastive loss; the lower, the more the hardest negatives count.
+        invariance: the invariance penalty (section 4.4), as in Invariance(0.1).
+        contrastive: the contrastive loss of two views of an item, as in Contrastive(1).
         reconstruction: the share of the decoder's gradient that reaches the encoder. 0 is a stop-gradient: the decoder
             learns to decode codes that are trained for something else.
         sweep: freezes units that have converged, first to last (section 4.1).
@@ -82,11 +81,8 @@ class Training:
     weight_decay: float = 0.0
     clip: float = 1.0
     penalty: AdaptivePenalty | ConstantPenalty | None = None
-    invariance: float = 0.0
-    perturbation: float = 0.01
-    invariance_share: float = 1.0
-    contrastive: float = 0.0
-    temperature: float = 0.3
+    invariance: Invariance = field(default_factory=Invariance)
+    contrastive: Contrastive = field(default_factory=Contrastive)
     reconstruction: float = 1.0
     sweep: Sweep | None = None
     growth: Growth | None = None
@@ -104,6 +100,9 @@ class Training:
                 raise InvalidInput(
                     f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
                 )
+        for name, (kind, _) in _FLAT.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidInput(f"{name} must be {kind.__name__}(…), got {getattr(self, name)!r}")
         for name, kinds in _PARTS.items():
             if not isinstance(getattr(self, name), (*kinds, type(None))):
                 wanted = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
@@ -112,23 +111,12 @@ class Training:
             raise InvalidInput("a constant penalty moves units that a sweep froze: take AdaptivePenalty, or no sweep")
         if self.optimizer == "conjugate" and self.precision == "bfloat16":
             raise InvalidInput("line searches compare losses in float32, got precision='bfloat16': leave it \"auto\"")
-        for name in (*_ABOVE_0, *_AT_LEAST_0):
-            if isinstance(getattr(self, name), np.number):
-                object.__setattr__(self, name, getattr(self, name).item())
-            if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
-                raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.seed >= 2**63:
             raise InvalidInput(f"seed must be below 2^63, got {self.seed}")
-        for name in _ABOVE_0:
-            if getattr(self, name) is not None and not 0 < getattr(self, name) < float("inf"):
-                raise InvalidInput(f"{name} must be a number above 0, got {getattr(self, name)!r}")
-        for name in _AT_LEAST_0:
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidInput(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
-        if self.holdout > 0.5 or self.invariance_share > 1:
-            raise InvalidInput(
-                f"holdout is at most 0.5 and invariance_share at most 1, got {self.holdout} and {self.invariance_share}"
-            )
+        for name in (*_ABOVE_0, *_AT_LEAST_0, *(() if self.epochs is None else ("epochs",))):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, above_0=name not in _AT_LEAST_0))
+        if self.holdout > 0.5:
+            raise InvalidInput(f"holdout must be at most 0.5, got {self.holdout}")
         if self.batch_size % self.micro_batches:
             raise InvalidInput(
                 f"batch_size must divide by micro_batches, got {self.batch_size} and {self.micro_batches}"
@@ -146,15 +134,21 @@ class Training:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON values, under the names they have in files."""
-        return {_FILE_NAMES.get(name, name): value for name, value in asdict(self).items()}
+        values = {_FILE_NAMES.get(name, name): value for name, value in asdict(self).items() if name not in _FLAT}
+        for name, (_, own) in _FLAT.items():
+            values |= {file_name: getattr(getattr(self, name), part) for file_name, part in own.items()}
+        return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
         """Return the settings that `to_json` described."""
-        names = {_FILE_NAMES.get(field.name, field.name): field.name for field in fields(cls)}
+        names, values = {_FILE_NAMES.get(one.name, one.name): one.name for one in fields(cls)}, dict(values)
+        made: dict[str, Any] = {}
+        for name, (kind, own) in _FLAT.items():
+            made[name] = kind(**{part: values.pop(file_name) for file_name, part in own.items() if file_name in values})
         if set(values) - set(names):
             raise InvalidInput(f"unknown settings of training: {', '.join(sorted(set(values) - set(names)))}")
-        made = {name: _part(kinds, values[name]) for name, kinds in _PARTS.items() if values.get(name) is not None}
+        made |= {name: _part(kinds, values[name]) for name, kinds in _PARTS.items() if values.get(name) is not None}
         return cls(**{names[name]: value for name, value in {**values, **made}.items()})
 
     def but(self, **changes: Any) -> Self:
@@ -212,7 +206,7 @@ class Run:
             raise InvalidInput(f"progress must be True, False or None, got {self.progress!r}")
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Self:
+    def of(cls, options: "RunOptions") -> Self:
         """Return the settings that were given to `fit` as keywords.
 
         >>> Run.of({"log": "run.jsonl"}).log
@@ -223,3 +217,15 @@ class Run:
         if unknown:
             raise InvalidInput(f"fit takes {', '.join(known)}, got {', '.join(unknown)}: training= takes the others")
         return cls(**options)
+
+
+class RunOptions(TypedDict, total=False):
+    """The settings of a `Run`, as keywords of `fit`."""
+
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: int
+    resume: bool
+    log: str | os.PathLike[str] | None
+    tensorboard: str | os.PathLike[str] | None
+    progress: bool | None
+    report_every: int

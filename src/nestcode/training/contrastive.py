@@ -6,11 +6,36 @@ here from the prefix that nested dropout keeps. Views come from the encoder's no
 `nestcode.nn.RandomViews` of images.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from nestcode.errors import InvalidInput
+from nestcode.training.regularization import check_number
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    """The contrastive loss in training.
+
+    >>> Contrastive(1.0)
+    Contrastive(weight=1.0, temperature=0.3)
+
+    Args:
+        weight: of the loss; 0 leaves it out.
+        temperature: similarities are divided by it; the lower, the more the hardest negatives count.
+
+    """
+
+    weight: float = 0.0
+    temperature: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "temperature"):
+            number = check_number(getattr(self, name), f"{name} of the contrastive loss", above_0=name != "weight")
+            object.__setattr__(self, name, number)
 
 
 def nested_info_nce(units: Tensor, mask: Tensor, temperature: float) -> Tensor:

@@ -24,7 +24,7 @@ from nestcode.nn.binarize import Binarize, Gradient
 from nestcode.nn.nesting import Nesting
 from nestcode.nn.network import Spread
 from nestcode.training.config import Training
-from nestcode.training.regularization import AdaptivePenalty
+from nestcode.training.regularization import AdaptivePenalty, Invariance
 from nestcode.training.sweep import Sweep
 
 PLAIN = ("tied", "gradient", "signed", "corruption", "dropout", "spread")  # settings of a network in a file
@@ -123,8 +123,7 @@ PRESETS = {
             batch_size=10_000,
             optimizer="conjugate",
             penalty=AdaptivePenalty("l1", ratio=0.05),
-            invariance=0.01,
-            perturbation=0.01,
+            invariance=Invariance(0.01, perturbation=0.01),
             sweep=Sweep(),
         ),
     ),

@@ -7,8 +7,9 @@ would outweigh the reconstruction there. So each unit has its own coefficient, a
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -125,6 +126,42 @@ class ConstantPenalty(Penalty):
         """Return λ for each unit, (width,)."""
         self._check(weight, gradient)
         return torch.full_like(_at_least_float32(weight.detach()[:, 0]), self.coefficient)
+
+
+@dataclass(frozen=True)
+class Invariance:
+    """The invariance penalty in training.
+
+    >>> Invariance(0.1, share=0.25)
+    Invariance(weight=0.1, perturbation=0.01, share=0.25)
+
+    Args:
+        weight: of the penalty; 0 leaves it out.
+        perturbation: the variance of its noise (ε̄ in the paper), for features of variance 1.
+        share: the share of each batch that it is estimated on.
+
+    """
+
+    weight: float = 0.0
+    perturbation: float = 0.01
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "perturbation", "share"):
+            number = check_number(getattr(self, name), f"{name} of the invariance penalty", above_0=name != "weight")
+            object.__setattr__(self, name, number)
+        if self.share > 1:
+            raise InvalidInput(f"share of the invariance penalty must be at most 1, got {self.share}")
+
+
+def check_number(value: Any, name: str, *, above_0: bool) -> Any:
+    """Return a finite number as Python's, above 0 or at least 0; raise if it is something else."""
+    value = value.item() if isinstance(value, np.number) else value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidInput(f"{name} must be a number, got {value!r}")
+    if not 0 <= value < float("inf") or (above_0 and not value):
+        raise InvalidInput(f"{name} must be a number {'above' if above_0 else 'of at least'} 0, got {value!r}")
+    return value
 
 
 def invariance_penalty(

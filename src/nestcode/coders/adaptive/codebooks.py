@@ -112,16 +112,16 @@ class AdaptiveCodebooks:
 
 
 @dataclass
-class Selection:
+class WidestCoordinates:
     """The coordinates that the next byte refines, for each row: (n, dims) each."""
 
     coordinates: NDArray[np.int32]
     scales: Floats
     residuals: Floats
 
-    def columns(self, some: slice) -> "Selection":
+    def columns(self, some: slice) -> "WidestCoordinates":
         """Return some of the coordinates."""
-        return Selection(self.coordinates[:, some], self.scales[:, some], self.residuals[:, some])
+        return WidestCoordinates(self.coordinates[:, some], self.scales[:, some], self.residuals[:, some])
 
 
 class Residuals:
@@ -131,14 +131,14 @@ class Residuals:
         self.residuals = rows.copy()  # (n, directions)
         self.log_scales = np.repeat(log_scales[None], len(rows), axis=0)  # (n, directions)
 
-    def select(self, dims: int) -> Selection:
+    def select(self, dims: int) -> WidestCoordinates:
         """Return the `dims` coordinates of the largest scales of each row."""
         widest = np.empty((len(self.residuals), dims), dtype=np.int32)
         _core.find_largest_scales(self.log_scales, widest, threads=CORES)
         scales = to_scales(np.take_along_axis(self.log_scales, widest, axis=1))
-        return Selection(widest, scales, np.take_along_axis(self.residuals, widest, axis=1))
+        return WidestCoordinates(widest, scales, np.take_along_axis(self.residuals, widest, axis=1))
 
-    def subtract(self, at: Selection, entries: Floats, changes: LogScales) -> None:
+    def subtract(self, at: WidestCoordinates, entries: Floats, changes: LogScales) -> None:
         """Subtract the chosen entries, (n, dims), and change the log-scales."""
         np.put_along_axis(self.residuals, at.coordinates, at.residuals - at.scales * entries, axis=1)
         log_scales = np.take_along_axis(self.log_scales, at.coordinates, axis=1).astype(np.int32) + changes
@@ -180,7 +180,7 @@ def train(rows: Floats, held_out: Floats, width: int, rng: np.random.Generator) 
     return AdaptiveCodebooks(unit, start, np.array(entries), np.array(changes), np.array(counts))
 
 
-def _train_product(at: Selection, bits: int, parts: int, dims: int, rng: np.random.Generator) -> Floats:
+def _train_product(at: WidestCoordinates, bits: int, parts: int, dims: int, rng: np.random.Generator) -> Floats:
     """Return a codebook for the first `dims` coordinates, (2^bits, all coordinates), in tree order.
 
     With two parts it is a product codebook: the first bits of a byte choose an entry for the first coordinates, the
@@ -196,7 +196,7 @@ def _train_product(at: Selection, bits: int, parts: int, dims: int, rng: np.rand
     return padded
 
 
-def _train_scaled(at: Selection, bits: int, rng: np.random.Generator) -> Floats:
+def _train_scaled(at: WidestCoordinates, bits: int, rng: np.random.Generator) -> Floats:
     """Return a codebook in units of the scales, (2^bits, dims)."""
     weights = np.sqrt(np.mean(at.scales.astype(np.float64) ** 2, axis=0)).astype(np.float32)
     rows = (at.residuals / at.scales * weights)[rng.permutation(len(at.residuals))]
@@ -209,7 +209,7 @@ def _train_scaled(at: Selection, bits: int, rng: np.random.Generator) -> Floats:
     return codebook
 
 
-def _nearest(at: Selection, codebook: Floats) -> NDArray[np.intp]:
+def _nearest(at: WidestCoordinates, codebook: Floats) -> NDArray[np.intp]:
     """Return the entry of each row with the smallest squared error, under the row's own scales."""
     both = np.concatenate([-2 * codebook, codebook**2], axis=1).T
     chosen = np.empty(len(at.residuals), dtype=np.intp)
@@ -220,13 +220,13 @@ def _nearest(at: Selection, codebook: Floats) -> NDArray[np.intp]:
     return chosen
 
 
-def _squared_errors(at: Selection, codebook: Floats, chosen: NDArray[np.intp]) -> Floats:
+def _squared_errors(at: WidestCoordinates, codebook: Floats, chosen: NDArray[np.intp]) -> Floats:
     """Return the squared error of each coordinate after the chosen entries, (n, dims)."""
     errors: Floats = (at.residuals - at.scales * codebook[chosen]) ** 2
     return errors
 
 
-def _shrink(codebook: Floats, test: Selection) -> Floats:
+def _shrink(codebook: Floats, test: WidestCoordinates) -> Floats:
     """Return the codebook times the factor that is best for held-out rows, between 0 and 1."""
     steps = test.scales * codebook[_nearest(test, codebook)]
     norm = float(np.vdot(steps, steps))
@@ -236,7 +236,7 @@ def _shrink(codebook: Floats, test: Selection) -> Floats:
 
 
 def _log_scale_changes(
-    at: Selection, codebook: Floats, chosen: NDArray[np.intp]
+    at: WidestCoordinates, codebook: Floats, chosen: NDArray[np.intp]
 ) -> tuple[LogScales, NDArray[np.int64]]:
     """Return how each entry changes the log-scales of its coordinates, and how many rows chose it."""
     errors, squared_scales = _squared_errors(at, codebook, chosen), at.scales**2
@@ -249,7 +249,9 @@ def _log_scale_changes(
     return np.clip(change, -3 * STEPS, STEPS).astype(np.int16), counts
 
 
-def _generalization_gap(errors: Floats, at: Selection, test_errors: Floats, test: Selection) -> np.int16:
+def _generalization_gap(
+    errors: Floats, at: WidestCoordinates, test_errors: Floats, test: WidestCoordinates
+) -> np.int16:
     """Return how much higher log-scales must be for held-out rows than for training rows."""
     own = float(errors.sum()) / max(float((at.scales**2).sum()), TINY)
     others = float(test_errors.sum()) / max(float((test.scales**2).sum()), TINY)

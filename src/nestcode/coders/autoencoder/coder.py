@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from torch import nn
 
@@ -18,7 +18,7 @@ from nestcode.coders.network import (
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
 from nestcode.storage import Record
-from nestcode.training.config import Run, Training
+from nestcode.training.config import Run, RunOptions, Training
 from nestcode.training.presets import Network, Preset, find_preset
 
 
@@ -77,7 +77,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
     def _given(self, name: str) -> Any:
         return self._width if name == "width" else super()._given(name)
 
-    def fit(self, X: Any, y: object = None, **run: Any) -> Self:  # noqa: ARG002
+    def fit(self, X: Any, y: object = None, **run: Unpack[RunOptions]) -> Self:  # noqa: ARG002
         """Train on data: an array or memory map, images, a torch dataset, an `ImageFolder`.
 
         Args:

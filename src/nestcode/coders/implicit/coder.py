@@ -4,7 +4,7 @@ Each byte of a code chooses an entry of a codebook that a network makes for the 
 decode to (QINCo: Huijben et al. 2024; QINCo2: Vallaeys et al. 2025). Written from the papers.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from nestcode.arrays import check_int
 from nestcode.coders.base import BaseLayout, check_beams
@@ -23,7 +23,7 @@ from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.implicit import LAYERS, UNITS
 from nestcode.storage import Record
-from nestcode.training.config import Run, Training
+from nestcode.training.config import Run, RunOptions, Training
 
 
 class ImplicitCoder(NetworkCoder[ImplicitModel]):
@@ -48,7 +48,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         units: of the network of each byte.
         layers: residual blocks of the network of each byte.
         beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
-        candidates: entries that the network is evaluated for, for each beam; the nearest centroids pre-select them.
+        preselected: entries that the network is evaluated for, for each beam: those of the nearest centroids.
         lengths: the distribution of the number of bytes that are kept, by which training weights errors; by default
             `LogUniform()`. `Uniform()` gives the loss of QINCo.
         training: steps, batch size, learning rate and so on.
@@ -63,7 +63,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         units: int = UNITS,
         layers: int = LAYERS,
         beams: int = 4,
-        candidates: int = 8,
+        preselected: int = 8,
         lengths: Lengths | None = None,
         training: Training | None = None,
     ) -> None:
@@ -72,11 +72,11 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         check_int(units, "units", least=1)
         check_int(layers, "layers", least=1)
         check_beams(beams, "4 is good, 16 better")
-        if check_int(candidates, "candidates", least=1) > ENTRIES:
-            raise InvalidInput(f"candidates must be at most the {ENTRIES} entries of a codebook, got {candidates}")
+        if check_int(preselected, "preselected", least=1) > ENTRIES:
+            raise InvalidInput(f"preselected must be at most the {ENTRIES} entries of a codebook, got {preselected}")
         check_instance(lengths, Lengths, "lengths")
         check_instance(training, Training, "training")
-        self.base, self.units, self.layers, self.beams, self.candidates = base, units, layers, beams, candidates
+        self.base, self.units, self.layers, self.beams, self.preselected = base, units, layers, beams, preselected
         self.lengths, self.training = lengths, training
 
     @property
@@ -89,7 +89,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         """The metric of the base."""
         return self.base.metric
 
-    def fit(self, X: Any, y: object = None, **run: Any) -> Self:  # noqa: ARG002
+    def fit(self, X: Any, y: object = None, **run: Unpack[RunOptions]) -> Self:  # noqa: ARG002
         """Train on data: an array or memory map, a torch dataset.
 
         Args:
@@ -102,7 +102,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         check_adam(training, "an implicit coder")
         base = fitted_copy(self.base, source, training)
         network = {"units": self.units, "layers": self.layers}
-        search = {"beams": int(self.beams), "candidates": int(self.candidates)}
+        search = {"beams": int(self.beams), "preselected": int(self.preselected)}
         self._set_model(ImplicitModel.fit(source, base, network, search, self.lengths, training, how))
         self._store_columns(X)
         return self
@@ -133,7 +133,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
             ResidualCoder(**written["settings"]),  # not fitted: the codebooks that training started from are not kept
             **settings["network"],
             beams=settings["beams"],
-            candidates=settings["candidates"],
+            preselected=settings["candidates"],
             lengths=model.lengths,
             training=model.training,
         )

@@ -47,7 +47,7 @@ class ImplicitModel:
     training: Training
     lengths: Lengths | None  # None: the default
     beams: int
-    candidates: int
+    preselected: int
     scale: float  # root mean square of a coefficient: the unit of the network's inputs
     errors: NDArray[np.float64]  # (width + 1,): squared error of an item by length
     decode_at: NDArray[np.int64]  # (width + 1,): the length that codes of a length are decoded at
@@ -154,13 +154,13 @@ class ImplicitModel:
     def _search(self, coefficients: Floats) -> Bytes:
         """Return the codes of coefficients by beam search, (n, directions) -> (n, bytes)."""
         codes = np.empty((len(coefficients), self.network.stages), dtype=np.uint8)
-        device, widest = self._device, max(self.candidates * max(self.network.up.shape[2:]), coefficients.shape[1])
+        device, widest = self._device, max(self.preselected * max(self.network.up.shape[2:]), coefficients.shape[1])
         values = VALUES if device.type == "cpu" else GPU_VALUES
         piece = max(values // (self.beams * widest), 1)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):  # as it was trained
             for first in range(0, len(coefficients), piece):
                 x = torch.from_numpy(coefficients[first : first + piece] / np.float32(self.scale)).to(device)
-                found = self.network.search(x, self.beams, self.candidates, _last_step(self.width))
+                found = self.network.search(x, self.beams, self.preselected, _last_step(self.width))
                 codes[first : first + piece] = found.cpu().numpy()
         return codes
 
@@ -193,7 +193,7 @@ class ImplicitModel:
         below = self.additive.to_record()
         settings = {
             "width": int(self.width), "training": self.training.to_json(), "scale": self.scale,
-            "beams": int(self.beams), "candidates": int(self.candidates), "network": self.network.settings(),
+            "beams": int(self.beams), "candidates": int(self.preselected), "network": self.network.settings(),
             "additive": {"kind": below.kind, "version": below.version, "settings": below.settings},
         }  # fmt: skip
         if self.lengths is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from nestcode.coders.adaptive.coder import AdaptiveCoder
 from nestcode.coders.auto import least_distortion
@@ -24,7 +24,7 @@ from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import InvalidInput
 from nestcode.nn.refine import ImageRefiner
 from nestcode.storage import Record
-from nestcode.training.config import Run, Training
+from nestcode.training.config import Run, RunOptions, Training
 from nestcode.training.data import Source
 from nestcode.training.runtime.randomness import seeded
 
@@ -51,7 +51,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         base: the coder that makes the bits. A fitted one is used as it is, others are fitted on the training items. Of
             several, as in (AdaptiveCoder(256), ResidualCoder(256)), the one with the least error on held-out rows.
         network: `MLP(…)`, or `UNet(…)` for images; by default the one that suits the data.
-        lengths: the prefix lengths to train at; by default two of every octave.
+        trained_at: the prefix lengths to train at; by default two of every octave.
         training: steps, batch size, learning rate and so on; by default minutes on a CPU.
 
     """
@@ -60,10 +60,10 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         self,
         base: Base | Sequence[Base],
         network: MLP | UNet | None = None,
-        lengths: Sequence[int] | None = None,
+        trained_at: Sequence[int] | None = None,
         training: Training | None = None,
     ) -> None:
-        self.base, self.network, self.lengths, self.training = base, network, lengths, training
+        self.base, self.network, self.trained_at, self.training = base, network, trained_at, training
         bases = self._bases()
         if not bases or not all(isinstance(each, tuple(BASES.values())) for each in bases):
             raise InvalidInput(f"base must be one of {', '.join(BASES)}, or several of them, got {base!r}")
@@ -71,9 +71,9 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
             raise InvalidInput(f"the coders of base must agree in width and metric, got {base!r}")
         check_instance(network, (MLP, UNet), "network")
         check_instance(training, Training, "training")
-        check_sizes(lengths, "lengths")
-        if lengths is not None and (not lengths or max(lengths) > self.width):
-            raise InvalidInput(f"lengths must be from 1 to the width {self.width}, got {list(lengths)}")
+        check_sizes(trained_at, "trained_at")
+        if trained_at is not None and (not trained_at or max(trained_at) > self.width):
+            raise InvalidInput(f"trained_at must be from 1 to the width {self.width}, got {list(trained_at)}")
 
     def _bases(self) -> Sequence[Base]:
         return self.base if isinstance(self.base, list | tuple) else [self.base]  # type: ignore[list-item]
@@ -88,7 +88,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         """The metric of the base."""
         return self._bases()[0].metric
 
-    def fit(self, X: Any, y: object = None, **run: Any) -> Self:  # noqa: ARG002
+    def fit(self, X: Any, y: object = None, **run: Unpack[RunOptions]) -> Self:  # noqa: ARG002
         """Train on data: an array or memory map, images, a torch dataset, an `ImageFolder`.
 
         Args:
@@ -104,7 +104,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         with seeded(training.seed):
             module = network.build(source.features, image_shape(source))
         base = self._fitted_base(source, training)
-        self._set_model(RefinedModel.fit(source, base, module, training, how, lengths=self.lengths))
+        self._set_model(RefinedModel.fit(source, base, module, training, how, trained_at=self.trained_at))
         self._store_columns(X)
         return self
 

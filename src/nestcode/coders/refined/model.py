@@ -64,7 +64,7 @@ class RefinedModel:
         training: Training,
         run: Run,
         *,
-        lengths: Sequence[int] | None = None,
+        trained_at: Sequence[int] | None = None,
     ) -> Self:
         """Train the network to decode a fitted coder's bits, then fit the shrinkage on held-out items."""
         normalize = base.metric_ == "cosine"
@@ -72,11 +72,11 @@ class RefinedModel:
             source = NormalizedSource(source)
         held_out, train = split_holdout(len(source), training)
         scale = float(np.sqrt(max(base.expected_error(0), 0))) or 1.0
-        refine(network, make_pairs(source, train, base, scale, lengths or octaves(base.width_)), training, run)
+        refine(network, make_pairs(source, train, base, scale, trained_at or octaves(base.width_)), training, run)
         every = np.arange(base.width_ + 1)
         model = cls(
             base, network, training, scale, np.ones(len(every)), np.zeros(len(every)), every, normalize,
-            None if lengths is None else tuple(lengths),
+            None if trained_at is None else tuple(trained_at),
         )  # fmt: skip
         items = held_out if len(held_out) else train
         return model._evaluated(source.rows(items[:: -(-len(items) // EVALUATED)]))

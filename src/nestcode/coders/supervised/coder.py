@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from numpy.typing import NDArray
 from torch import nn
@@ -21,7 +21,7 @@ from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.nesting import Nesting
 from nestcode.storage import Record
-from nestcode.training.config import Run, Training
+from nestcode.training.config import Run, RunOptions, Training
 from nestcode.training.presets import Network, Preset
 
 
@@ -75,7 +75,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
             )
         self.layers, self.metric, self.lengths, self.network, self.training = layers, metric, lengths, network, training
 
-    def fit(self, X: Any, y: Any = None, **run: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, **run: Unpack[RunOptions]) -> Self:
         """Train on labeled data: an array or memory map, images, a torch dataset, an `ImageFolder`.
 
         Args:

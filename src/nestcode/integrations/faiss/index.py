@@ -163,7 +163,15 @@ class NestedIndex:
             raise in_use(used[0]) from None
         self.next_id = max(self.next_id, int(np.max(ids)) + 1)
 
-    def search(self, x: ArrayLike, k: int, *, params: Any = None, filter: Filter = None) -> tuple[Floats, Ids]:  # noqa: A002
+    def search(
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: Any = None,
+        filter: Filter = None,  # noqa: A002
+        **others: Any,
+    ) -> tuple[Floats, Ids]:
         """Return scores and ids of the k nearest items of each row of x, (n, k); missing items have id -1.
 
         >>> index = NestedIndex(2)
@@ -175,6 +183,11 @@ class NestedIndex:
         `filter` restricts the search to these ids, or to a mask by id. `params`, a `faiss.SearchParameters(sel=...)`,
         does so by a selector, which is slower: FAISS tests every id.
         """
+        if others:
+            raise InvalidInput(
+                f"search takes params and filter, got {', '.join(others)}: instead of nprobe or efSearch, set "
+                "index.index.effort, or call index.index.tune"
+            )
         rows, allowed = check_rows(x, self.d), self._allowed(params, filter)
         hits = self._items.search(rows, k, metric=self.metric, filter=allowed, threads=None)
         return scores(hits.distances, hits.ids, self.metric), hits.ids

@@ -57,7 +57,7 @@ def retrieval_preset(lab: Lab, by: Method, seed: int, *, short: bool = False) ->
         rate /= 4  # at 1e-3 hidden units die in so many steps, and the loss rises from 0.56 to 0.74
     training = paper.training.but(
         epochs=None, steps=steps, batch_size=batch, optimizer=by, searches=1, seed=seed, holdout=0.0,
-        learning_rate=rate, invariance_share=0.25,
+        learning_rate=rate, invariance=replace(paper.training.invariance, share=0.25),
     )  # fmt: skip
     return replace(
         paper,

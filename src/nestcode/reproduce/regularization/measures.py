@@ -21,6 +21,7 @@ from nestcode.reproduce.lab.networks import QUIET
 from nestcode.reproduce.regularization.design import FLIPPED, NOISE, RATIO, SIZES, Cell
 from nestcode.training import AdaptivePenalty, Preset, Sweep, Training, errors_by_length, find_preset, train
 
+INVARIANCE = replace(find_preset("paper-retrieval").training.invariance, weight=0.0, share=0.25)
 NEAREST = 10  # images that a neighborhood should contain
 
 
@@ -66,8 +67,8 @@ def preset(lab: Lab) -> Preset:
     paper = find_preset("paper-retrieval")
     training = Training(
         steps=lab.pick(toy=80, quick=400, full=1000), batch_size=lab.pick(toy=100, quick=200, full=5000),
-        learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=1e-3), perturbation=paper.training.perturbation,
-        invariance_share=0.25, device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False, holdout=0.0,
+        learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=1e-3), invariance=INVARIANCE,
+        device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False, holdout=0.0,
     )  # fmt: skip
     width, layers = lab.pick(toy=128, quick=256, full=512), lab.pick(toy=(32,), quick=(128,), full=paper.layers)
     return replace(paper, width=width, layers=layers, training=training)
@@ -83,7 +84,7 @@ def measure_cell(lab: Lab, task: Task, cell: Cell, seed: int) -> Measured:
     changes = {
         "sweep": Sweep() if cell.sweeping else None,
         "penalty": AdaptivePenalty("l1", RATIO) if cell.adaptive else None,
-        "invariance": cell.invariance,
+        "invariance": replace(INVARIANCE, weight=cell.invariance),
     }
     return train_and_measure(lab, task, seed, **changes)
 

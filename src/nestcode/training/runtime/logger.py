@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column
 
 from nestcode.errors import import_extra
+from nestcode.storage import make_folder, naming_file
 from nestcode.training.config import Run
 
 
@@ -27,8 +28,9 @@ class RunLogger:
         self._log: TextIO | None = None
         self._board: Any = None
         if writes and run.log is not None:
-            Path(run.log).parent.mkdir(parents=True, exist_ok=True)
-            self._log = Path(run.log).open("w", encoding="utf-8")  # noqa: SIM115
+            make_folder(Path(run.log).parent)
+            with naming_file(Path(run.log)):
+                self._log = Path(run.log).open("w", encoding="utf-8")  # noqa: SIM115
         if writes and run.tensorboard is not None:
             import_extra("tensorboard", extra="tensorboard", purpose="Run(tensorboard=…)")
             from torch.utils.tensorboard import SummaryWriter
@@ -75,8 +77,9 @@ class RunLogger:
 
     def _write(self, report: dict[str, Any]) -> None:
         if self._log is not None:
-            self._log.write(json.dumps(report) + "\n")
-            self._log.flush()
+            with naming_file(Path(self._log.name)):
+                self._log.write(json.dumps(report) + "\n")
+                self._log.flush()
 
 
 def _note(report: dict[str, Any]) -> str:

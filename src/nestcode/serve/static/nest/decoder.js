@@ -6,7 +6,7 @@
 const MAGIC = "\x89NESP\r\n\x1a", ITEMS_MAGIC = "\x89NEST\r\n\x1a";
 const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 4;
 const MAX_TABLE = 2 ** 24, MAX_PLANES = 15, MAX_NAME = 1000;
-const COEFFICIENT = 6n, STRIPS = 8n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
+const COEFFICIENT = 6n, STRIPS = 20n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
 const KIND = "PictureCoder", CODEC_VERSION = 2; // of a codec in files
 
 export class InvalidInput extends Error {
