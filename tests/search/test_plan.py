@@ -617,8 +617,8 @@ def test_queries_with_masked_values_are_refused(single: bool) -> None:
         filled("cell").index.search(rows[0] if single else rows)
 
 
-def test_without_a_choice_half_of_the_items_are_estimated_and_2_percent_of_many() -> None:
-    expected = {0: 1000, 50: 1001, 1020: 1020, 3000: 1560, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
+def test_without_a_choice_all_of_few_items_are_estimated_half_of_more_and_2_percent_of_many() -> None:
+    expected = {0: 0, 50: 50, 4096: 4096, 5000: 2600, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
     assert {count: Budget().candidates(count) for count in expected} == expected
     assert Budget(7).candidates(3000) == 7
 

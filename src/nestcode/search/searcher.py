@@ -19,7 +19,7 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import FILTERED, Effort, Plan, check_k, count_candidates
+from nestcode.search.plan import SMALL, Effort, Plan, check_k, count_candidates
 from nestcode.search.prepared import (
     Estimates,
     Filter,
@@ -108,7 +108,7 @@ class Searcher:
         if plan.vectors is not None:  # there may be none of items that the filter excludes
             return None
         check_k(k, len(snapshot))
-        if len(snapshot) <= max(FILTERED, 2 * k) or plan.allowed.size < MOST * len(snapshot):
+        if len(snapshot) <= max(SMALL, 2 * k) or plan.allowed.size < MOST * len(snapshot):
             return None
         found = self._search(self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None), plan, 2 * k)
         kept = plan.allowed.contains(found.ids)

@@ -207,6 +207,7 @@ class RunVectors(Vectors):
         self._stored = [run.vectors for run in runs if run.vectors is not None]
         self.core = _core.VectorRuns([stored.core for stored in self._stored])
         self.in_files = any(stored.read_ahead for stored in self._stored)
+        self.integers = any(len(stored.scales) > 0 for stored in self._stored)
         self._ahead = ReadAhead()
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:

@@ -218,7 +218,8 @@ class CodeStore(ABC):
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
-                by default half of all items, 1,000 to 10,000, plus 2 %. All candidates are ranked by their whole codes.
+                by default all of up to 4,096, of more half, at most 10,000, plus 2 %. All candidates are ranked by
+                their whole codes.
             rerank: how many of them are reranked by `vectors`, or by what a network decodes; by default 10 k and at
                 least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
