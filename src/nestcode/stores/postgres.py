@@ -11,7 +11,6 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.search.prepared import EXCLUDED_LISTS
 from nestcode.stores.base import (
     DuplicateIds,
     MissingIds,
@@ -19,6 +18,7 @@ from nestcode.stores.base import (
     check_settings,
     concat,
     dump_coder,
+    is_enough,
     keep,
     parse_settings,
 )
@@ -160,7 +160,7 @@ class PostgresStore(SqlStore):
             every = self._ranges(lists[:many])
             scans = [keep(scan, chosen) for scan in every]
             ends, passed = (np.cumsum([len(scan.ids) for scan in part]) for part in (scans, every))
-            done = np.flatnonzero((ends >= budget) & (share * passed <= EXCLUDED_LISTS * ends))
+            done = np.flatnonzero(is_enough(ends, passed, budget, share))
             enough = int(done[0]) + 1 if len(done) else len(ends) + 1
             self._held = max(1.0, float(ends[min(enough, len(ends)) - 1]) / min(enough, len(ends)))
             if enough <= len(ends) or many >= len(lists):

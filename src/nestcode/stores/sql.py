@@ -78,9 +78,9 @@ class SqlStore(CodeStore):
         view._condition, view._values = f"({condition[0]})", values
         return view, None
 
-    def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
+    def _at_most(self, budget: int) -> Scan | None:
         if not self._condition:
-            return super()._at_most(budget, chosen)
+            return None
         few = f"SELECT count(*) FROM (SELECT 1 {self._from()} LIMIT {budget + 1}) AS few"
         if self._value(few, self._values) > budget:
             return None
