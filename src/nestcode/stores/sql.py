@@ -7,7 +7,7 @@ codes_settings (width, coder, items)    one row: the coder travels with the code
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, Self
@@ -138,6 +138,20 @@ def opened(connection: Any, *, owned: bool) -> Iterator[None]:
         if owned:
             connection.close()
         raise
+
+
+def check_table(table: str, columns: Collection[str], *, unique: bool) -> None:
+    """Raise unless a table that exists has the columns of items, and refuses an id that it has."""
+    if not {"id", "code"} <= {*columns}:
+        raise InvalidInput(
+            f"the table {table!r} must have columns id and code, got {', '.join(columns)}: add what is missing, or "
+            "choose another name"
+        )
+    if not unique:
+        raise InvalidInput(
+            f"ids of the table {table!r} must be unique, but no index ensures it: make id its primary key, or CREATE "
+            "UNIQUE INDEX on (id)"
+        )
 
 
 def no_items(items: str | None, error: Exception) -> InvalidInput:
