@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.search import plan
-from nestcode.search.plan import Budget
+from nestcode.search.plan import Budget, Effort
 from nestcode.search.vectors import GivenVectors
 from tests import twins
 from tests.search.searching import (
@@ -546,6 +546,28 @@ def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_fi
     np.testing.assert_array_equal(alone.ids, hits.ids[0])
     chosen = index.search(queries, filter=far, candidates=50)  # what the caller chose holds
     assert (chosen.compared < len(far)).all()
+    fetched: list[int] = []
+
+    def fetch(ids: NDArray[np.int64]) -> Any:
+        fetched.extend(ids.tolist())
+        return rows[ids]
+
+    reranked = index.search(queries[:3], filter=far, vectors=fetch, rerank=100)
+    assert len(fetched) <= 3 * 100  # vectors that the caller fetches are only reranked by
+    assert np.isin(reranked.ids, far).all()
+    known = dict(zip(fetched, rows[fetched], strict=True))
+    assert_same(index.search(queries[:3], filter=far, vectors=known, rerank=100), reranked)
+    assert (index.search(queries[:3], filter=far, vectors=rows).compared == len(far)).all()
+
+
+def test_a_filter_of_ids_at_random_excludes_no_surroundings_by_chance() -> None:
+    rng = np.random.default_rng(0)
+    rows = twins.clustered(30_000, seed=3)
+    index = Index(fitted("linear"))
+    index.add(rows)
+    index.effort = Effort(candidates=10, items=len(rows), rerank=20, k=10)
+    allowed = np.flatnonzero(rng.random(len(rows)) < 0.1)
+    assert index.search(rows[:1000], filter=allowed).compared.max() < len(allowed)
 
 
 @pytest.mark.parametrize("vectors", [None, "float32"])

@@ -271,6 +271,11 @@ class GivenVectors(Vectors):
         if array.dtype in CORE_TYPES and array.flags.c_contiguous and array.flags.aligned:
             self.core = _core.VectorRuns(array)
 
+    @property
+    def is_array(self) -> bool:
+        """Whether they are an array or a memory map, all of which can be compared."""
+        return self._array is not None
+
     def rows(self, keys: Ids) -> NDArray[Any]:
         """Return the vectors of these ids, (ids, features)."""
         self._check_ids(keys)
