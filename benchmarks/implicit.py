@@ -106,7 +106,7 @@ def fit(
     training = Training(
         steps=CALIBRATION, batch_size=options.batch, learning_rate=options.rate, holdout=0.01, compile=not options.eager
     )
-    coder = nc.ImplicitCoder(base, options.units, options.layers, options.beams, options.candidates, lengths, training)
+    coder = nc.ImplicitCoder(base, options.units, options.layers, options.beams, options.preselected, lengths, training)
     log = file.with_suffix(".jsonl")
     deepcopy(coder).fit(task.train[: 4 * options.batch], progress=False, log=log, report_every=CALIBRATION // 3)
     before, last = (json.loads(line) for line in log.read_text().splitlines()[-2:])  # CUDA graphs are captured by then
@@ -203,7 +203,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--units", type=int, default=128, metavar="N", help="of the networks (128)")
     parser.add_argument("--layers", type=int, default=2, metavar="N", help="residual blocks of the networks (2)")
     parser.add_argument("--beams", type=int, default=16, metavar="N", help="of encoding (16)")
-    parser.add_argument("--candidates", type=int, default=8, metavar="N", help="of each beam, in encoding (8)")
+    parser.add_argument("--preselected", type=int, default=8, metavar="N", help="for each beam, in encoding (8)")
     parser.add_argument("--eager", action="store_true", help="train without CUDA graphs")
     parser.add_argument("--peer-rows", type=int, metavar="N", help="training rows of FAISS's quantizers (all)")
     parser.add_argument("--lsq", type=int, metavar="N", help="training iterations of LSQ (FAISS's 25)")
@@ -212,7 +212,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.bits, options.minutes, options.batch, options.units, options.layers = [8], 1e-4, 32, 8, 1
-        options.base, options.queries, options.beams, options.candidates = 200, 20, 2, 4
+        options.base, options.queries, options.beams, options.preselected = 200, 20, 2, 4
         options.methods = ["ours", "RQ"]
     if options.folder is None:
         options.folder = Path(tempfile.mkdtemp())

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from re import fullmatch
 from typing import Any
@@ -29,6 +29,7 @@ from nestcode.storage import (
     unlock_file,
     write_array,
     write_atomic,
+    write_pieces,
 )
 
 
@@ -66,6 +67,17 @@ def test_errors_of_the_system_name_the_file_and_not_its_draft(
         write_atomic(tmp_path / "file.bin", b"new")
     assert str(raised.value).startswith(f"{tmp_path / 'file.bin'} ")
     assert raised.value.errno == number
+
+
+def test_errors_of_reading_what_is_written_stay_as_they_are(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"new"
+        yield (tmp_path / "input").read_bytes()
+
+    with pytest.raises(FileNotFoundError) as raised:
+        write_pieces(tmp_path / "file.bin", pieces())
+    assert raised.value.filename == str(tmp_path / "input")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])

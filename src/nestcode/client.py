@@ -4,6 +4,7 @@ A `Client` has the methods of an `Index` that a server offers, with the same arg
 several servers each holds a part of the items; their answers are merged to those of one index.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ __all__ = ["Client", "RemoteStream", "merge"]
 
 TIMEOUT = 60.0  # seconds
 ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server tells others
-TEXT = 6  # times the bytes of float32 that its digits take in JSON
+TEXT = {FLOAT32: 7, CODES: 2}  # times the bytes of a row that it takes at most in JSON
 Result = TypeVar("Result")
 
 
@@ -106,12 +107,12 @@ class Client:
             name: check_int(value, name, least=1) for name, value in counts.items() if value is not None
         }
         options |= {name: value for name, value in (("rank", rank), ("metric", metric)) if value is not None}
-        k, allowed = options["k"], None if filter is None else _ids_of(filter)
+        k, filtered = options["k"], None if filter is None else options | {"filter": _ids_of(filter)}
 
         def ask(rows: _Rows) -> Hits:
             if not rows.count:
                 return Hits(np.empty((0, k), np.int64), np.empty((0, k), np.float32), np.empty(0, np.int64))
-            parts = [*map(ask_once, rows.split(self._about, allowed))]
+            parts = [*map(ask_once, rows.split(self._about, filtered))]
             if len(parts) == 1:
                 return parts[0]
             return Hits(
@@ -121,10 +122,10 @@ class Client:
             )
 
         def ask_once(rows: _Rows) -> Hits:
-            if allowed is None:
+            if filtered is None:
                 found = self._each(lambda server: server.search(rows, k, query=options))
             else:
-                request = options | rows.as_json() | {"filter": allowed}
+                request = filtered | rows.as_json()
                 found = self._each(lambda server: server.search(rows, k, json=request))
             return found[0] if len(found) == 1 else merge(found, k)
 
@@ -175,7 +176,7 @@ class Client:
             coder = self._about.get("coder")
             if not rows.count and coder is not None:
                 return np.empty((0, coder["features"]), np.float32)
-            parts = rows.split(self._about) or [rows]  # without a coder, the server says so
+            parts = rows.split(self._about) if rows.count else [rows]  # without a coder, the server says so
             found = b"".join(self._servers[0].post("/v1/decode", query, rows=part, accept=FLOAT32) for part in parts)
             return np.frombuffer(found, "<f4").reshape(rows.count, -1).astype(np.float32)
 
@@ -270,19 +271,23 @@ class _Rows:
         rows = check_rows(rows[None] if rows.ndim == 1 else rows, features=coder["features"])
         return cls(FLOAT32, rows.astype("<f4").tobytes(), len(rows), width, tag)
 
-    def split(self, about: dict[str, Any], allowed: Sequence[int] | None = None) -> list[Self]:
-        """Return the rows of each request to servers that are described so; with a filter they are sent as JSON."""
-        size = len(self.body) // max(self.count, 1)
-        room = about["limits"]["body"] // (size + 8)  # and an id
-        if allowed is not None:
-            room = (about["limits"]["body"] - 21 * len(allowed)) // (TEXT * size + 8)
-        most = max(1, min(_most_rows(about), room))
-        if 0 < self.count <= most:
-            return [self]
-        return [
-            replace(self, body=self.body[size * first :][: size * most], count=min(most, self.count - first))
-            for first in range(0, self.count, most)
-        ]
+    def split(self, about: dict[str, Any], filtered: dict[str, Any] | None = None) -> Iterator[Self]:
+        """Yield the rows of each request to servers that are described so; with a filter, they join it in JSON."""
+        size, limit = len(self.body) // max(self.count, 1), int(about["limits"]["body"])
+        room = max(1, limit // (size + 8))  # and an id
+        if filtered is not None:
+            taken = len(json.dumps(filtered)) + len('"vectors": []')
+            room = (limit - taken) // (TEXT[self.kind] * size + 8)
+            if room < 1:
+                raise InvalidInput(
+                    f"a request to this server has at most {limit:,} bytes, but this filter of "
+                    f"{len(filtered['filter']):,} ids takes {taken:,}, and each query some more: give fewer ids, or "
+                    "start the server with a larger --max-body"
+                )
+        most = min(_most_rows(about), room)
+        for first in range(0, self.count, most):
+            count = min(most, self.count - first)
+            yield replace(self, body=self.body[size * first : size * (first + count)], count=count)
 
     def as_json(self) -> dict[str, Any]:
         """Return the rows as a part of a body in JSON."""

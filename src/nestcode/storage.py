@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal, Self
@@ -258,8 +259,8 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
     name = f".{path.name}.{token}"  # an index recognizes leftover drafts by this name
     draft = path.with_name(name if len(os.fsencode(name)) <= LONGEST else f".{token}")
     try:
+        write_new(draft, pieces, named=path)
         with naming_file(path):
-            write_new(draft, pieces)
             draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -281,15 +282,23 @@ def writable(path: str | os.PathLike[str]) -> Path:
     return real
 
 
-def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a new file durably (fsync), replacing what a crash may have left at `path`."""
+def write_new(path: Path, pieces: Iterable[bytes | memoryview], named: Path | None = None) -> None:
+    """Write a new file durably (fsync), replacing what a crash may have left at `path`.
+
+    Errors of the system name `named`, the path itself by default; those of reading the pieces stay as they are.
+    """
     path.unlink(missing_ok=True)  # never written through: it may be a link, or mapped by a reader
-    with naming_file(path), path.open("xb", buffering=0) as file:
+    naming = partial(naming_file, named or path)
+    with naming():
+        file = path.open("xb", buffering=0)
+    with file:
         for piece in pieces:
             left = memoryview(piece)
-            while left:
-                left = left[file.write(left) :]
-        os.fsync(file.fileno())
+            with naming():
+                while left:
+                    left = left[file.write(left) :]
+        with naming():
+            os.fsync(file.fileno())
 
 
 @contextmanager

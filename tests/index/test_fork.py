@@ -6,12 +6,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nestcode import Codes, Index
 from nestcode.errors import InvalidInput
+from nestcode.index import segment
 from nestcode.index.fork import ForkSafeLock
 
 pytestmark = [
@@ -57,6 +59,32 @@ def test_a_lock_that_another_thread_held_is_free_in_the_child() -> None:
     assert in_child(enter) == 0
     done.set()
     thread.join()
+
+
+def test_what_a_segment_computes_keeps_no_other_index_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small, begun, done = Index(width=64), Index(width=64), threading.Event(), threading.Event()
+    large.add(codes(3000))
+    small.add(codes(2000))
+    places = segment._places
+
+    def slow(ids: Any) -> Any:
+        if len(ids) == 3000 and not begun.is_set():
+            begun.set()
+            done.wait(20)
+        return places(ids)
+
+    monkeypatch.setattr(segment, "_places", slow)
+    thread = threading.Thread(target=lambda: 5 in large)
+    thread.start()
+    begun.wait()
+    assert in_child(lambda: (5 in small, 5 in large)) == 0
+    assert 5 in small
+    assert 5 in large
+    held = large._live.current.segments[0].segment.places
+    assert thread.is_alive()
+    done.set()
+    thread.join()
+    assert large._live.current.segments[0].segment.places is held
 
 
 def test_a_child_changes_a_copy_of_an_index_in_memory_while_its_parent_adds(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import copy
 import os
 import pickle
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -270,6 +272,29 @@ def test_a_commit_never_replaces_another_than_its_writers_last(later: bool, tmp_
     found = Index.open(folder)
     found.verify()
     assert len(found) == len(Index.open(other)) + 2
+
+
+def test_an_add_while_a_writer_refreshes_comes_before_or_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(tmp_path / "x")
+    before = contents(folder)
+    with Index.open(folder, mode="a") as writer:
+        writer.add(codes(10, seed=1))
+        writer.commit()
+        restore(folder, before)
+        store = writer._store
+        assert store is not None
+        read, thread = store.read, threading.Thread(target=writer.add, args=(codes(5, seed=2), range(9000, 9005)))
+
+        def slow() -> Any:
+            thread.start()
+            thread.join(0.05)
+            return read()
+
+        monkeypatch.setattr(store, "read", slow)
+        assert writer.refresh()
+        thread.join()
+        writer.commit()
+    assert 9004 in Index.open(folder)
 
 
 def test_a_commit_whose_manifest_is_gone_writes_nothing(tmp_path: Path) -> None:

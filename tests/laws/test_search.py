@@ -15,6 +15,7 @@ from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
+from nestcode.search import row_search
 from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
 from tests import twins
@@ -350,7 +351,8 @@ def recorded() -> Recorder:
             index = Index(fitted(kind, "l2"), width=19)
             grow(index, vectors[:500], np.random.default_rng(0))
             for option in options:
-                for candidates in (60, 10**6):
+                for candidates, expanded in ((60, 0), (10**6, 0), (10**6, row_search.EXPANDED)):
+                    patch.setattr(row_search, "EXPANDED", expanded)
                     index.search(TRAINING[:3], 4, candidates=candidates, **option)
                     index.search(TRAINING[3], 4, candidates=candidates, **option)
     recorder.recipes.pop(id(None), None)

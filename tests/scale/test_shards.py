@@ -111,7 +111,16 @@ def test_a_shard_of_something_else_is_refused(tmp_path: Path) -> None:
     for items, ids, coder, settings in calls:
         with pytest.raises(InvalidInput, match="not the shard of these items"):
             encode_shard(items, ids, out, coder, **settings)
-    assert contents([encode_shard(X[:50], IDS[:50], out, CODER, width=40)]) == before
+    same: list[Any] = [X[:50], X[:50].astype(float), X[:50].tolist(), X[:50].astype(">f4"), np.asfortranarray(X[:50])]
+    for items in same:
+        assert contents([encode_shard(items, IDS[:50], out, CODER, width=40)]) == before
+    with pytest.raises(InvalidInput, match="not the shard of these items"):  # that float32 would not tell apart
+        encode_shard(X[:50].astype(float) * (1 + 1e-12), IDS[:50], out, CODER)
+    with Index.open(out, mode="a") as index:
+        index.remove(IDS[:10])
+        index.commit()
+    with pytest.raises(InvalidInput, match=r"not the shard of these items, .* or was changed"):
+        encode_shard(X[:50], IDS[:50], out, CODER)
     Index(CODER).save(tmp_path / "index")
     with pytest.raises(InvalidInput, match="not the shard of these items"):
         encode_shard(X[:50], IDS[:50], tmp_path / "index", CODER)

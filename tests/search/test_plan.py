@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.search import plan
-from nestcode.search.plan import Budget
+from nestcode.search.plan import Budget, Effort
 from nestcode.search.vectors import GivenVectors
 from tests import twins
 from tests.search.searching import (
@@ -546,6 +546,28 @@ def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_fi
     np.testing.assert_array_equal(alone.ids, hits.ids[0])
     chosen = index.search(queries, filter=far, candidates=50)  # what the caller chose holds
     assert (chosen.compared < len(far)).all()
+    fetched: list[int] = []
+
+    def fetch(ids: NDArray[np.int64]) -> Any:
+        fetched.extend(ids.tolist())
+        return rows[ids]
+
+    reranked = index.search(queries[:3], filter=far, vectors=fetch, rerank=100)
+    assert len(fetched) <= 3 * 100  # vectors that the caller fetches are only reranked by
+    assert np.isin(reranked.ids, far).all()
+    known = dict(zip(fetched, rows[fetched], strict=True))
+    assert_same(index.search(queries[:3], filter=far, vectors=known, rerank=100), reranked)
+    assert (index.search(queries[:3], filter=far, vectors=rows).compared == len(far)).all()
+
+
+def test_a_filter_of_ids_at_random_excludes_no_surroundings_by_chance() -> None:
+    rng = np.random.default_rng(0)
+    rows = twins.clustered(30_000, seed=3)
+    index = Index(fitted("linear"))
+    index.add(rows)
+    index.effort = Effort(candidates=10, items=len(rows), rerank=20, k=10)
+    allowed = np.flatnonzero(rng.random(len(rows)) < 0.1)
+    assert index.search(rows[:1000], filter=allowed).compared.max() < len(allowed)
 
 
 @pytest.mark.parametrize("vectors", [None, "float32"])
@@ -617,8 +639,8 @@ def test_queries_with_masked_values_are_refused(single: bool) -> None:
         filled("cell").index.search(rows[0] if single else rows)
 
 
-def test_without_a_choice_half_of_the_items_are_estimated_and_2_percent_of_many() -> None:
-    expected = {0: 1000, 50: 1001, 1020: 1020, 3000: 1560, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
+def test_without_a_choice_all_of_few_items_are_estimated_half_of_more_and_2_percent_of_many() -> None:
+    expected = {0: 0, 50: 50, 4096: 4096, 5000: 2600, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
     assert {count: Budget().candidates(count) for count in expected} == expected
     assert Budget(7).candidates(3000) == 7
 

@@ -21,6 +21,12 @@ by_metric = pytest.mark.parametrize("metric", ["l2", "cosine"])
 stores = pytest.mark.parametrize("vectors", [None, "float32", "float16", "int8"])
 
 
+@pytest.fixture(params=[0, row_search.EXPANDED], ids=["as stored", "expanded"])
+def expanded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few items are compared by their codes or integers, or as vectors."""
+    monkeypatch.setattr(row_search, "EXPANDED", request.param)
+
+
 @cache
 def filled(kind: str, metric: Any, vectors: Any) -> Index:
     """Three segments and the buffer, with tombstones."""
@@ -114,6 +120,7 @@ def test_graphs_find_what_the_steps_find(metric: str, vectors: Any, monkeypatch:
     check(index, 40)
 
 
+@pytest.mark.usefixtures("expanded")
 @stores
 @by_metric
 @pytest.mark.parametrize("kind", ["linear", "cell"])
@@ -129,6 +136,7 @@ def test_one_query_is_compared_with_all_items_as_a_batch_is(kind: str, metric: s
             assert found.compared == len(index)
 
 
+@pytest.mark.usefixtures("expanded")
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
 @pytest.mark.parametrize("kind", ["linear", "cell"])
 def test_one_query_is_compared_with_all_items_by_any_metric(kind: str, metric: Any) -> None:

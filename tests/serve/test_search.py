@@ -1,6 +1,7 @@
 """A server answers as its index does, in JSON and in bytes, and a client is used as an index."""
 
 import inspect
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from nestcode import Codes, Index, LinearCoder
 from nestcode.arrays import Floats
-from nestcode.client import Client, merge
+from nestcode.client import Client, _Rows, merge
 from nestcode.errors import InvalidInput, Unavailable
 from nestcode.search.hits import Hits
 from nestcode.serve import Limits, Service, app, create_app, in_thread
@@ -167,6 +168,25 @@ def test_many_rows_are_sent_in_several_requests(limits: Limits, folder: Path, in
         codes = client.encode(rows[:30])
         assert codes == index.coder.encode(rows[:30])  # type: ignore[union-attr]
         np.testing.assert_array_equal(client.decode(codes), index.coder.decode(codes))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", [FLOAT32, CODES])
+def test_requests_have_as_many_rows_as_fit(kind: str) -> None:
+    rows = _Rows(kind, np.random.default_rng(0).random((30, 12), dtype=np.float32).tobytes(), 30, 384, None)
+    for limit in (1, 500, 20_000, 100_000):
+        about = {"limits": {"rows": 100, "body": limit}}
+        assert b"".join(part.body for part in rows.split(about)) == rows.body
+        for ids in (1, 20, 9000):
+            request = {"k": 10, "filter": [*range(ids)]}
+            whole = len(json.dumps(request | rows.as_json()))
+            if len(json.dumps(request)) > limit:
+                with pytest.raises(InvalidInput, match=rf"at most {limit:,} bytes, .* {ids:,} ids .*: give fewer ids"):
+                    next(rows.split(about, request))
+                continue
+            parts = [*rows.split(about, request)]
+            assert b"".join(part.body for part in parts) == rows.body
+            assert max(len(json.dumps(request | part.as_json())) for part in parts) <= limit
+            assert len(parts) == 1 or 2 * whole > limit
 
 
 def test_the_client_takes_what_the_index_takes(client: Client, index: Index, rows: Floats) -> None:

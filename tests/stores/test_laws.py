@@ -17,6 +17,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import PrefixTree
 from nestcode.index.ordered import OrderedCodes, Scan
 from nestcode.stores import CodeStore, LmdbStore, SqliteStore
+from nestcode.stores.base import is_enough
 from nestcode.stores.neighborhood import find_neighborhood
 from tests.stores.conftest import Create
 
@@ -245,6 +246,33 @@ def test_ids_far_from_a_query_are_found(create: Create) -> None:
     found = [np.isin(one, true).mean() for one, true in zip(hits.ids, scanned.ids, strict=True)]
     assert np.mean(found) > 0.9
     assert (store.search(near, filter=far, candidates=50).compared < 1000).all()  # what the caller chose holds
+
+
+def test_ids_that_a_store_lacks_cost_nothing(create: Create) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((5000, 16))
+    store = create(LinearCoder(64).fit(rows))
+    store.add(rows, 2 * np.arange(len(rows)))  # as one shard of two
+    own = 2 * rng.choice(len(rows), 2500, replace=False)
+    hits = store.search(rows[:5], filter=own)
+    assert (hits.compared < 0.7 * len(own)).all()
+    both = store.search(rows[:5], filter=np.concatenate([own, own + 1]))
+    np.testing.assert_allclose(both.compared, hits.compared, rtol=0.2)
+    np.testing.assert_array_equal(both.ids[:, :3], hits.ids[:, :3])
+    others = np.arange(1, 90_000, 2)
+    few = store.search(rows[:5], filter=np.concatenate([own[:20], others]))
+    np.testing.assert_array_equal(few.ids, store.search(rows[:5], filter=own[:20]).ids)
+    assert (few.compared == 20).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_lists_that_are_probed_beyond_the_budget_are_bounded(share: float) -> None:
+    held, passed = np.arange(1, 900), np.arange(1, 900) ** 2
+    enough = is_enough(held, passed, 100, share)
+    assert enough.tolist() == [is_enough(n, n**2, 100, share) for n in held.tolist()]
+    assert not enough[:99].any()
+    assert enough[399:].all()
+    assert enough[99:399].any() == (share == 0)
 
 
 def test_a_store_is_opened_with_its_coder(place: tuple[type[Any], Any, dict[str, Any]], create: Create) -> None:

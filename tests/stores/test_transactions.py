@@ -150,6 +150,53 @@ def test_a_table_that_exists_is_taken_with_its_items_and_columns(sql: Sql) -> No
         kind.create(connection, width=13)
 
 
+def test_a_table_that_cannot_hold_items_is_refused(sql: Sql) -> None:
+    kind, connect, _ = sql
+    connection, code = connect(), "BLOB" if kind is SqliteStore else "bytea"
+    wrong = {
+        f"(code {code}, name text)": "the table 'codes' must have columns id and code, got code, name: add",
+        "(id bigint PRIMARY KEY, name text)": "the table 'codes' must have columns id and code, got id, name: add",
+        f"(id bigint, code {code})": "ids of the table 'codes' must be unique, but no index ensures it: make id",
+        f"(id bigint, code {code}, PRIMARY KEY (code, id))": "must be unique",
+    }
+    for columns, message in wrong.items():
+        connection.execute(f"CREATE TABLE codes {columns}")
+        with pytest.raises(InvalidInput, match=message):
+            kind.create(connection, width=13)
+        connection.execute("DROP TABLE codes")
+    connection.execute(f"CREATE TABLE codes (id bigint, code {code})")
+    for where in ("(lower('a'), id)", "(id) WHERE id > 5"):  # an id may come twice
+        connection.execute(f"CREATE UNIQUE INDEX others ON codes {where}")
+        with pytest.raises(InvalidInput, match="must be unique"):
+            kind.create(connection, width=13)
+        connection.execute("DROP INDEX others")
+    connection.execute("CREATE UNIQUE INDEX one ON codes (id)")
+    store = kind.create(connection, width=13)
+    store.add(CODES[:2], [1, 2])
+    with pytest.raises(InvalidInput, match="ids must be new"):
+        store.add(CODES[:2], [2, 3])
+
+
+@pytest.mark.parametrize("table", ["codes", "aux.codes"])
+@pytest.mark.parametrize("text", [str, bytes])
+def test_codes_in_sqlite_have_one_index(table: str, text: type) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.text_factory = text
+    connection.execute("ATTACH ':memory:' AS aux")
+    for place in ("main", "aux"):  # a name that is taken by another table
+        connection.execute(f"CREATE TABLE {place}.others (Code)")
+        connection.execute(f"CREATE INDEX {place}.Codes_Code ON others (Code)")
+    SqliteStore.create(connection, width=13, table=table)
+    plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM {table} WHERE code > x'00'").fetchall()
+    assert text is bytes or "USING COVERING INDEX codes_code1" in plan[0][-1]
+    connection.execute(f"DROP TABLE {table}_settings")
+    SqliteStore.create(connection, width=13, table=table)  # takes the table with its index
+    place = table.replace("codes", "sqlite_master") if "." in table else "sqlite_master"
+    made = f"SELECT count(*) FROM {place} WHERE type = 'index' AND tbl_name = 'codes'"
+    assert connection.execute(made).fetchone() == (1,)
+    connection.close()
+
+
 def test_a_filter_on_repeated_ids_is_refused(sql: Sql) -> None:
     kind, connect, mark = sql
     connection = connect()

@@ -1,7 +1,6 @@
 """The write buffer of an index: the newest items, before they are flushed to a segment (an LSM-tree's memtable)."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Bytes, Ids
 from nestcode.codes import Codes
+from nestcode.index.fork import lazy_property
 from nestcode.index.segment import NO_TOMBSTONES
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import StoredVectors, VectorFormat
@@ -65,7 +65,7 @@ class Buffer:
         vectors = 0 if self.row_vectors is None else self.row_vectors.nbytes
         return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes + vectors
 
-    @cached_property
+    @lazy_property
     def tree(self) -> _core.PrefixTree:
         """The buffer as the core searches it."""
         tables = _core.build_prefix_tables(self.heads, self.width)
@@ -88,7 +88,7 @@ class Buffer:
         """The ids of the codes."""
         return self.row_ids[self.order]
 
-    @cached_property
+    @lazy_property
     def vectors(self) -> StoredVectors | None:
         """The vectors of the codes."""
         return None if self.row_vectors is None else self.row_vectors[self.order]

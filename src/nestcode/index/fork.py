@@ -1,8 +1,12 @@
-"""Locks that a forked child finds free: the threads that held them at the fork do not exist there."""
+"""Locks that a forked child finds free, and properties without any: threads that held one do not exist there."""
 
 import os
 import threading
+from functools import cached_property
+from typing import Any, Self, TypeVar, overload
 from weakref import WeakSet
+
+Value = TypeVar("Value")
 
 
 class ForkSafeLock:
@@ -32,6 +36,24 @@ _locks: WeakSet[ForkSafeLock] = WeakSet()
 def _renew_all() -> None:
     for lock in _locks:
         lock.renew()
+
+
+class lazy_property(cached_property[Value]):  # noqa: N801 (as the class that it is)
+    """A cached property that takes no lock; that of Python 3.11 has one for all objects, which a fork does not release.
+
+    Threads may compute the value twice; all get the same.
+    """
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Value: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Self | Value:
+        if instance is None:
+            return self
+        assert self.attrname is not None
+        value: Value = vars(instance).setdefault(self.attrname, self.func(instance))
+        return value
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

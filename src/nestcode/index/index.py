@@ -390,26 +390,26 @@ class Index(IndexReader):
                 raise InvalidInput(f"{self._store.path} was closed: open it again to see what others commit")
             if not self._behind and not self._store.changed():
                 return False
-            if self._store.writable and self._live.written is not self._committed[0]:
-                raise InvalidInput(
-                    f"{self._store.path} holds another commit than this writer's last one, and the writer has changes: "
-                    "save the index to another folder to keep them, then rollback() and refresh()"
-                )
-            self._behind = True
-            found = self._store.read()
-            lay_out = self._live.current.lay_out
-            snapshot = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
-
-            def show() -> None:
-                self._largest = found.largest
-                if self.effort == self._committed[1].effort:  # and not the reader's own
-                    self.effort = found.effort
-                self._committed = snapshot, found
-                self._searcher.graphs = found.graph
-
-            self._live.restore(snapshot, show, compact=self._store.writable)
+            self._live.restore(partial(self._read_again, self._store), compact=self._store.writable)
             self._behind = False
         return True
+
+    def _read_again(self, store: Store) -> Snapshot:
+        """Return the snapshot of the commit in the folder, and take up what belongs to it, while writers wait."""
+        if store.writable and self._live.written is not self._committed[0]:
+            raise InvalidInput(
+                f"{store.path} holds another commit than this writer's last one, and the writer has changes: "
+                "save the index to another folder to keep them, then rollback() and refresh()"
+            )
+        self._behind = True
+        found = store.read()
+        snapshot = Snapshot.of(found.width, found.segments, self._live.current.lay_out, found.vector_format)
+        self._largest = found.largest
+        if self.effort == self._committed[1].effort:  # and not the reader's own
+            self.effort = found.effort
+        self._committed = snapshot, found
+        self._searcher.graphs = found.graph
+        return snapshot
 
     def commit(self) -> None:
         """Make all changes so far durable: a crash from now on does not lose them."""
@@ -442,10 +442,11 @@ class Index(IndexReader):
             self._check_writable()
             snapshot, commit = self._committed
 
-            def restore() -> None:
+            def restore() -> Snapshot:
                 self._largest, self.effort = commit.largest, commit.effort
+                return snapshot
 
-            self._live.restore(snapshot, restore)
+            self._live.restore(restore)
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if a checksum does not match, or InvalidInput if an id repeats.

@@ -66,14 +66,13 @@ class LiveSnapshot:
         with self._compacting:
             self._replace(lambda snapshot: snapshot.truncate(width))
 
-    def restore(self, snapshot: Snapshot, also: Callable[[], None], *, compact: bool = True) -> None:
+    def restore(self, read: Callable[[], Snapshot], *, compact: bool = True) -> None:
         """Take another commit's snapshot, once a merge that runs has ended: it would take later deletions along.
 
-        `also` restores what belongs to it, before another writer reads that.
+        Writers wait while `read` returns it and restores what belongs to it; if that raises, nothing has changed.
         """
         with self._compacting, self._writing:
-            self.current = self.written = snapshot
-            also()
+            self.current = self.written = read()
             if compact:
                 self._start_compaction()
 

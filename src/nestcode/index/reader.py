@@ -241,8 +241,8 @@ class IndexReader:
             k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
-                the search exhaustive. By default what `tune` chose, or half of the items, 1,000 to 10,000, plus 2 %;
-                4 k and at least 100 on a graph.
+                the search exhaustive. By default what `tune` chose, or all of up to 4,096 items, and of more half, at
+                most 10,000, plus 2 %; 4 k and at least 100 on a graph.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
                 `tune` chose, or 10 k and at least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors

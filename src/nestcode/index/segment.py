@@ -6,7 +6,6 @@ A segment lies in memory or is mapped from files; mapped arrays are verified as 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from nestcode import _core
 from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.index.fork import lazy_property
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import VECTOR_ARRAYS, StoredVectors
 from nestcode.storage import Mapped, MappedArrays
@@ -86,12 +86,12 @@ class Segment:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @cached_property
+    @lazy_property
     def heads(self) -> NDArray[np.uint64]:
         """The first 64 bits of each code."""
         return _heads(self.codes) if self.file_heads is None else self.file_heads
 
-    @cached_property
+    @lazy_property
     def places(self) -> NDArray[np.uint32]:
         """The positions of the codes in order of ids."""
         return _places(self.ids) if self.file_places is None else self.file_places
@@ -171,7 +171,7 @@ class LiveSegment:
     tombstones: NDArray[np.uint32] = field(default_factory=lambda: NO_TOMBSTONES)  # positions, ascending
     graph: StoredGraph | None = None
 
-    @cached_property
+    @lazy_property
     def tree(self) -> _core.PrefixTree:
         """The segment as the core searches it by prefix."""
         return self._tree(self.segment.heads)

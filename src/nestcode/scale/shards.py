@@ -73,25 +73,27 @@ def encode_shard(
     known = check_ids(ids)
     whole = items.width if isinstance(items, Codes) and coder is None else None
     shard = Index(coder, width=width or whole, vectors=vectors)
-    plan = json.dumps(
-        {
-            "coder": None if coder is None else coder.fingerprint,
-            "width": shard.width,
-            "vectors": vectors,
-            "checksum": _input_checksum(items, known),
-        }
-    ).encode()
+    plan = {
+        "coder": None if coder is None else coder.fingerprint,
+        "width": shard.width,
+        "vectors": vectors,
+        "checksum": _input_checksum(items, known),
+    }
+
+    def plan_of(folder: Path) -> bytes:
+        manifest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()  # another after each change
+        return json.dumps({**plan, "manifest": manifest}).encode()
 
     def write(folder: Path) -> None:
         shard.add(items, known)
         shard.save(folder)
-        write_atomic(folder / PLAN, plan)
+        write_atomic(folder / PLAN, plan_of(folder))
 
     path = _write_once(Path(out), write)
-    if not (path / PLAN).exists() or (path / PLAN).read_bytes() != plan:
+    if not (path / PLAN).exists() or (path / PLAN).read_bytes() != plan_of(path):
         raise InvalidInput(
-            f"{path} holds an index that is not the shard of these items, ids, coder and settings: give a new folder, "
-            "or delete this one"
+            f"{path} holds an index that is not the shard of these items, ids, coder and settings, or was changed: "
+            "give a new folder, or delete this one"
         )
     return path
 
@@ -207,16 +209,26 @@ def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None
 
 
 def _input_checksum(items: Codes | ArrayLike, ids: Ids) -> str:
-    """Return a checksum of what a shard is encoded from; it is much cheaper than to encode it again."""
+    """Return a checksum of what a shard is encoded from; it is much cheaper than to encode it again.
+
+    Equal values have equal checksums, whatever their dtype and layout.
+    """
     if isinstance(items, Codes):
         rows, form = items.packed, str(items.width)
     else:
-        rows = check_rows(np.asarray(items)[None] if np.ndim(items) == 1 else items)
-        form = rows.dtype.str
+        rows, form = check_rows(np.asarray(items)[None] if np.ndim(items) == 1 else items), "values"
     digest = hashlib.sha256(f"{form} {rows.shape}\n".encode() + ids.astype("<i8").tobytes())
     for first in range(0, len(rows), PIECE):
-        digest.update(np.ascontiguousarray(rows[first : first + PIECE]).data)
+        piece = rows[first : first + PIECE]
+        digest.update(np.ascontiguousarray(piece if isinstance(items, Codes) else _smallest_floats(piece)).data)
     return digest.hexdigest()
+
+
+def _smallest_floats(rows: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    """Return values as float32, or as float64 where that loses some; little-endian."""
+    with np.errstate(over="ignore"):
+        floats = rows.astype("<f4")
+    return floats if np.array_equal(floats, rows) else rows.astype("<f8")
 
 
 def _summary(shards: AnyPath | Sequence[AnyPath]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nestcode.search.vectors import GivenVectors, VectorsById
 Rank = Literal["asymmetric", "hamming", "exact"]
 LOOK_UP = 64  # items of a run that are tested against a filter while one is looked up by its id
 DENSE = 64  # entries of a mask that ids are tested by, for each id
-FILTERED = 2048  # items that a filter leaves are all compared: inverted lists without the others take longer
+SMALL = 4096  # items are all compared by default, also those that a filter leaves: their inverted lists save little
 VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
 MAX_MISSING = 1 << 16  # k may exceed the number of items, as ids of -1 fill up, but not without bounds
 
@@ -74,12 +74,12 @@ class Budget:
         return self if self.effort is None or prepared.fits_effort else replace(self, effort=None)
 
     def candidates(self, count: int) -> int:
-        """Return how many of `count` items to estimate; without a choice half of them, 1,000 to 10,000, and 2 %."""
+        """Return how many of `count` items to estimate; without a choice all, or half up to 10,000, and 2 %."""
         if self.chosen_candidates is not None:
             return check_int(self.chosen_candidates, "candidates", least=min(count, 1))
         if self.effort is not None:
             return self.effort.candidates_of(count)
-        return min(max(count // 2, 1000), 10_000) + count // 50
+        return count if count <= SMALL else min(count // 2, 10_000) + count // 50
 
     def graph_candidates(self, k: int) -> int:
         """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, at least 100."""
@@ -170,7 +170,7 @@ class Plan:
 
 def count_candidates(prepared: PreparedSnapshot, budget: Budget, k: int) -> int:
     """Return the candidate budget of a search; all items where a filter leaves too few of them to walk on a graph."""
-    if prepared.filtered and prepared.count <= FILTERED and budget.chosen_candidates is None:
+    if prepared.filtered and prepared.count <= SMALL and budget.chosen_candidates is None:
         return prepared.count
     if not prepared.by_graph:
         return budget.candidates(prepared.count)

@@ -40,6 +40,7 @@ Positions = NDArray[np.uint32]
 # it where these are many times the candidates: categories that a query is not of are common, and estimates do there.
 EXCLUDED_LISTS, EXCLUDED_DEAR, EXCLUDED_NODES = 1.1, 1.5, 2
 DEAR = 2.5
+DEVIATIONS = 3  # more, in standard deviations of a count: few candidates would exceed the factor by chance
 SCANNED = 8192  # items that are all scanned as long as they lack their graph
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -351,12 +352,13 @@ class PreparedSnapshot:
         most = min(keep, int(compared.max(initial=0)))
         first = len(self._prepared)
         share = sum(self._allowed[:first]) / max(sum(map(len, self._ids[:first])), 1)
-        dear = self.count > DEAR * compared
+        dear = EXCLUDED_DEAR * compared + DEVIATIONS * np.sqrt(compared)
+        most_passed = np.where(self.count > DEAR * compared, dear, EXCLUDED_LISTS * compared)
         return Estimates(
             np.ascontiguousarray(distances[:, :most]),
             np.ascontiguousarray(positions[:, :most]),
             compared,
-            self.filtered & (passed * share > np.where(dear, EXCLUDED_DEAR, EXCLUDED_LISTS) * compared),
+            self.filtered & (passed * share > most_passed),
         )
 
     def walk(

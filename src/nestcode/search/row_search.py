@@ -27,6 +27,7 @@ from nestcode.search.vectors import GivenVectors, VectorsById
 
 FEW = 16  # rows, which the core projects as fast as a matrix product does
 MANY = 1000  # bit-plane codes to rerank, which take the core less time than it loses to a matrix product
+EXPANDED = 8 << 20  # bytes of items that are kept as vectors
 NO_CENTROIDS, NO_BITS = np.zeros((1, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
 
 
@@ -50,7 +51,8 @@ class RowSearcher:
     def __init__(self, prepared: PreparedSnapshot, *, stored: bool) -> None:
         scorer = prepared.scorer
         assert isinstance(scorer, ProjectedScorer)
-        self._prepared, self._vectors = prepared, prepared.vectors.core if stored else None
+        self._prepared, self._coder = prepared, scorer.coder
+        self._vectors = prepared.vectors.core if stored else None
         self._features, self._metric = scorer.coder.n_features_in_, scorer.coder.metric_
         bits = prepared.list_bits if prepared.has_lists else None
         self._core = prepared.row_searcher(
@@ -118,12 +120,32 @@ class RowSearcher:
         """Return the nearest of all items of one vector or of each row, or None where that takes a plan."""
         prepared = self._prepared
         found = Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
-        if vectors is not None or self._vectors is not None:
+        if vectors is None and self._floats is not None:
+            rows = np.arange(prepared.count, dtype=np.uint32)
+            done = self._floats.nearest(queries, rows, prepared.ids, metric, distances, ids, threads)
+        elif vectors is not None or self._vectors is not None:
             given = None if vectors is None else GivenVectors(vectors, self._features)
             done = prepared.scan_vectors(given, queries, metric, ids, distances, threads)
         else:
             done = self._codes is not None and self._codes.search(queries, metric, distances, ids, threads)
         return found if done else None
+
+    @cached_property
+    def _floats(self) -> _core.VectorRuns | None:
+        """Few items as vectors, where these are compared in less time than their integers, or their codes by tables."""
+        prepared = self._prepared
+        if prepared.count * self._features * 4 > EXPANDED:
+            return None
+        if self._vectors is not None:
+            positions = prepared.positions.astype(np.int64)
+            return _core.VectorRuns(prepared.vectors.rows(positions)) if prepared.vectors.integers else None
+        layout = self._coder.layout(prepared.snapshot.width)
+        if isinstance(layout, ScalarLayout):
+            directions = np.count_nonzero(layout.planes.allocation)  # that a query is projected on
+            if prepared.count * (self._features - directions) > self._features * directions:
+                return None
+        rows = [self._coder.decode(codes) for _, _, codes in prepared.items()]
+        return _core.VectorRuns(np.concatenate(rows).astype(np.float32, copy=False))
 
     @cached_property
     def _codes(self) -> _core.CodeScan | None:

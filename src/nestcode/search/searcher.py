@@ -19,7 +19,7 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import FILTERED, Effort, Plan, check_k, count_candidates
+from nestcode.search.plan import SMALL, Effort, Plan, check_k, count_candidates
 from nestcode.search.prepared import (
     Estimates,
     Filter,
@@ -108,7 +108,7 @@ class Searcher:
         if plan.vectors is not None:  # there may be none of items that the filter excludes
             return None
         check_k(k, len(snapshot))
-        if len(snapshot) <= max(FILTERED, 2 * k) or plan.allowed.size < MOST * len(snapshot):
+        if len(snapshot) <= max(SMALL, 2 * k) or plan.allowed.size < MOST * len(snapshot):
             return None
         found = self._search(self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None), plan, 2 * k)
         kept = plan.allowed.contains(found.ids)
@@ -269,11 +269,13 @@ def top_k(
     compared = np.zeros(len(queries), dtype=np.int64)
     exact = plan.codes is not None and not prepared.by_prefix  # Hamming distances of whole codes
     keep = min(k if exact else rerank, prepared.count)
+    # Vectors that the caller fetches one by one are fetched to rerank, never all of them.
+    can_scan = plan.budget.chosen_candidates is None and (plan.vectors is None or plan.vectors.is_array)
     for first in range(0, len(queries), QUERIES):
         some = slice(first, min(first + QUERIES, len(queries)))
         begin, end = queries.start + some.start, queries.start + some.stop
         batch = plan.batch(prepared.scorer, begin, end) if prepared.has_lists or plan.rank != "exact" else None
-        found = _estimate(prepared, plan, batch, range(begin, end), candidates, keep, k)
+        found = _estimate(prepared, plan, batch, range(begin, end), candidates, keep, k, bounded=can_scan)
         estimated, positions, compared[some], excluded = found
         hits = prepared.ids_at(positions)
         if plan.rank == "exact":
@@ -288,7 +290,7 @@ def top_k(
             near = prepared.scorer.rerank_codes(plan.codes[slice(begin, end)], prepared.codes_at(positions))
             near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
-        if prepared.filtered and plan.budget.chosen_candidates is None:
+        if prepared.filtered and can_scan:
             compared[some][excluded] = prepared.count
             changes = np.flatnonzero(np.diff(excluded, prepend=False, append=False))
             for start, stop in changes.reshape(-1, 2).tolist():  # adjacent queries are searched together
@@ -299,16 +301,26 @@ def top_k(
 
 
 def _estimate(
-    prepared: PreparedSnapshot, plan: Plan, batch: QueryBatch | None, queries: range, candidates: int, keep: int, k: int
+    prepared: PreparedSnapshot,
+    plan: Plan,
+    batch: QueryBatch | None,
+    queries: range,
+    candidates: int,
+    keep: int,
+    k: int,
+    *,
+    bounded: bool,
 ) -> Estimates:
-    """Return the best of each query by lists and, beside them, by each graph, which reranking makes comparable."""
+    """Return the best of each query by lists and, beside them, by each graph, which reranking makes comparable.
+
+    Bounded walks end where a filter excludes a query's surroundings.
+    """
     found = []
     if batch is not None and prepared.has_lists:
         found.append(prepared.estimate(batch, len(queries), candidates, keep, plan.threads))
     if prepared.has_graphs:
         rows = plan.rows[queries.start : queries.stop].astype(np.float32, copy=False)
         best = k if plan.rank == "exact" and plan.vectors is None else None
-        bounded = plan.budget.chosen_candidates is None
         keep = min(keep, candidates)
         found += prepared.walk(rows, plan.metric, candidates, keep, best, plan.threads, bounded=bounded)
     if len(found) == 1:

@@ -207,6 +207,7 @@ class RunVectors(Vectors):
         self._stored = [run.vectors for run in runs if run.vectors is not None]
         self.core = _core.VectorRuns([stored.core for stored in self._stored])
         self.in_files = any(stored.read_ahead for stored in self._stored)
+        self.integers = any(len(stored.scales) > 0 for stored in self._stored)
         self._ahead = ReadAhead()
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
@@ -269,6 +270,11 @@ class GivenVectors(Vectors):
             raise InvalidInput(f"vectors must have the queries' {features} features, got {array.shape[1]}")
         if array.dtype in CORE_TYPES and array.flags.c_contiguous and array.flags.aligned:
             self.core = _core.VectorRuns(array)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether they are an array or a memory map, all of which can be compared."""
+        return self._array is not None
 
     def rows(self, keys: Ids) -> NDArray[Any]:
         """Return the vectors of these ids, (ids, features)."""

@@ -29,6 +29,9 @@ from nestcode.storage import parse_record, record_bytes
 from nestcode.stores.neighborhood import Neighborhood, find_neighborhood
 from nestcode.stores.search import KeyRange, list_ranges, search_lists
 
+FEW = 1000  # ids of a filter that are not worth a sample
+SAMPLE = 4096  # ids of a filter that are looked up to estimate how many of them the store holds
+EXTRA = 4  # times the candidate budget: the most that is read where chosen ids lie far from a query
 MOST = 1 << 62  # items of a scan: half as many more are still a 64-bit integer, as databases require of limits
 
 
@@ -218,7 +221,8 @@ class CodeStore(ABC):
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
-                by default half of all items, 1,000 to 10,000, plus 2 %. All candidates are ranked by their whole codes.
+                by default all of up to 4,096, of more half, at most 10,000, plus 2 %. All candidates are ranked by
+                their whole codes.
             rerank: how many of them are reranked by `vectors`, or by what a network decodes; by default 10 k and at
                 least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
@@ -238,23 +242,35 @@ class CodeStore(ABC):
             rerank=rerank, threads=threads,
         )  # fmt: skip
         count = self._estimated_count()
-        budget = max(plan.budget.candidates(count if chosen is None else len(chosen)), check_k(k, count))
+        held = count if chosen is None else self._estimate_held(chosen)
+        budget = max(plan.budget.candidates(held), check_k(k, count))
         scorer = self._scorer(plan.codes is not None)
         lists = list_ranges(scorer.list_bits(count), self.width)
         if budget >= count:
             few: Scan | None = keep(view._range(*list_ranges(0, self.width)[0]), chosen)
+        elif chosen is not None and held <= budget:
+            few = self._select(chosen)
         else:
-            few = view._at_most(budget, chosen)
+            few = view._at_most(budget)
         if few is not None:
             return search_lists(plan, scorer, k, lists, plan.budget.rerank(k), lambda _: few)
-        share = 0.0 if chosen is None or candidates is not None else min(len(chosen) / count, 1.0)
+        share = 0.0 if chosen is None or candidates is not None else min(held / count, 1.0)
         return search_lists(
             plan, scorer, k, lists, plan.budget.rerank(k), lambda near: view._probe(near, budget, chosen, share)
         )
 
-    def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
-        """Return all items that a filter leaves if they are at most `budget`, or None."""
-        return self._select(chosen) if chosen is not None and len(chosen) <= budget else None
+    def _estimate_held(self, chosen: Ids) -> int:
+        """Return about how many of some ids are in the store; others may be of another."""
+        if len(chosen) <= FEW:
+            return len(chosen)
+        sample = chosen
+        if len(chosen) > SAMPLE:
+            sample = np.random.default_rng(0).choice(chosen, SAMPLE, replace=False, shuffle=False)
+        return round(len(self._select(sample).ids) / len(sample) * len(chosen))
+
+    def _at_most(self, budget: int) -> Scan | None:  # noqa: ARG002
+        """Return all items that a condition leaves if they are at most `budget`, or None."""
+        return None
 
     def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None, share: float) -> Scan:
         """Return the items of the first lists that hold `budget` items, or of all lists.
@@ -267,7 +283,7 @@ class CodeStore(ABC):
                 every = self._range(low, high)
                 scans.append(keep(every, chosen))
                 held, passed = held + len(scans[-1].ids), passed + len(every.ids)
-                if held >= budget and share * passed <= EXCLUDED_LISTS * held:
+                if is_enough(held, passed, budget, share):
                     break
         return concat(scans)
 
@@ -380,11 +396,16 @@ def concat(scans: Sequence[Scan]) -> Scan:
 
 
 def keep(scan: Scan, chosen: Ids | None) -> Scan:
-    """Return the items whose ids are chosen; None chooses all."""
+    """Return the items whose ids are chosen, which are sorted; None chooses all."""
     if chosen is None:
         return scan
-    kept = np.isin(scan.ids, chosen)
+    kept = np.searchsorted(chosen, scan.ids, "right") > np.searchsorted(chosen, scan.ids)
     return Scan(scan.ids[kept], scan.codes[kept])
+
+
+def is_enough(held: Any, passed: Any, budget: int, share: float) -> Any:
+    """Return whether probed lists suffice that hold so many chosen items, of so many passed; or an array of that."""
+    return (held >= budget) & ((share * passed <= EXCLUDED_LISTS * held) | (held >= EXTRA * budget))
 
 
 def check_settings(coder: Coder | None, width: int | None, most_bytes: int | None) -> tuple[int, Coder | None]:

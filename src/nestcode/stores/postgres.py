@@ -11,7 +11,6 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.search.prepared import EXCLUDED_LISTS
 from nestcode.stores.base import (
     DuplicateIds,
     MissingIds,
@@ -19,11 +18,12 @@ from nestcode.stores.base import (
     check_settings,
     concat,
     dump_coder,
+    is_enough,
     keep,
     parse_settings,
 )
 from nestcode.stores.search import KeyRange, list_ranges
-from nestcode.stores.sql import SqlStore, no_items, opened, quoted
+from nestcode.stores.sql import SqlStore, check_table, no_items, opened, quoted
 
 import_extra("psycopg", extra="postgres", purpose="PostgresStore")
 
@@ -88,8 +88,8 @@ class PostgresStore(SqlStore):
             database: as for `open`.
             coder: a fitted coder; without one the store takes `Codes` only.
             width: how many leading bits are kept, at most 20,800; the coder's width by default.
-            table: the name. A table that exists, with columns `id` and `code`, is taken as it is: partitioned, with
-                columns of yours, with an index of yours over `code`.
+            table: the name. A table that exists, with columns `id` and `code`, is taken as it is, with an index of
+                yours over `code`. An index must ensure that ids are unique; of a partitioned table, you do.
             items: as for `open`.
 
         """
@@ -98,22 +98,34 @@ class PostgresStore(SqlStore):
         with opened(connection, owned=owned):
             store = cls(connection, table, items, width, coder, owned=owned)
             try:
-                store._create(quoted(table.split(".")[-1], "_code"))
+                store._create(table)
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
                 raise no_items(items, error) from None
             except psycopg.errors.DuplicateTable:
                 raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
         return store
 
-    def _create(self, index: str) -> None:
+    def _create(self, table: str) -> None:
         with self._transaction():
             if self._items is not None:
                 self._execute(f"SELECT id FROM {self._items} LIMIT 0")
             if self._value("SELECT to_regclass(%s)", (self._table,)) is None:
                 self._execute(f"CREATE TABLE {self._table} (id bigint PRIMARY KEY, code bytea NOT NULL)")
+                index = quoted(table.split(".")[-1], "_code")
                 self._execute(f"CREATE INDEX {index} ON {self._table} (code) INCLUDE (id)")
+            self._check_table(table)
             self._execute(f"CREATE TABLE {self._settings} (width integer NOT NULL, coder bytea NOT NULL)")
             self._execute(f"INSERT INTO {self._settings} VALUES (%s, %s)", (self.width, dump_coder(self.coder)))
+
+    def _check_table(self, table: str) -> None:
+        own = "attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+        columns = self._execute(f"SELECT attname::text FROM pg_attribute WHERE {own} ORDER BY attnum", (self._table,))
+        # A unique index of a partitioned table has to have what the table is partitioned by.
+        key = "SELECT attnum FROM pg_attribute WHERE attrelid = own.oid AND attname = 'id'"
+        keys = f"indrelid = own.oid AND indisunique AND indpred IS NULL AND indnkeyatts = 1 AND indkey[0] = ({key})"
+        unique = f"own.relkind <> 'r' OR EXISTS (SELECT 1 FROM pg_index WHERE {keys})"
+        found = self._value(f"SELECT {unique} FROM pg_class AS own WHERE oid = to_regclass(%s)", (self._table,))
+        check_table(table, [name for (name,) in columns], unique=found)
 
     def _around(self, key: bytes, limit: int, length: int) -> tuple[Scan, Scan]:
         columns = self._columns(f"substring(code, 1, {-(-length // 8)})")
@@ -160,7 +172,7 @@ class PostgresStore(SqlStore):
             every = self._ranges(lists[:many])
             scans = [keep(scan, chosen) for scan in every]
             ends, passed = (np.cumsum([len(scan.ids) for scan in part]) for part in (scans, every))
-            done = np.flatnonzero((ends >= budget) & (share * passed <= EXCLUDED_LISTS * ends))
+            done = np.flatnonzero(is_enough(ends, passed, budget, share))
             enough = int(done[0]) + 1 if len(done) else len(ends) + 1
             self._held = max(1.0, float(ends[min(enough, len(ends)) - 1]) / min(enough, len(ends)))
             if enough <= len(ends) or many >= len(lists):

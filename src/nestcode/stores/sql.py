@@ -7,7 +7,7 @@ codes_settings (width, coder, items)    one row: the coder travels with the code
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, Self
@@ -78,9 +78,9 @@ class SqlStore(CodeStore):
         view._condition, view._values = f"({condition[0]})", values
         return view, None
 
-    def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
+    def _at_most(self, budget: int) -> Scan | None:
         if not self._condition:
-            return super()._at_most(budget, chosen)
+            return None
         few = f"SELECT count(*) FROM (SELECT 1 {self._from()} LIMIT {budget + 1}) AS few"
         if self._value(few, self._values) > budget:
             return None
@@ -138,6 +138,20 @@ def opened(connection: Any, *, owned: bool) -> Iterator[None]:
         if owned:
             connection.close()
         raise
+
+
+def check_table(table: str, columns: Collection[str], *, unique: bool) -> None:
+    """Raise unless a table that exists has the columns of items, and refuses an id that it has."""
+    if not {"id", "code"} <= {*columns}:
+        raise InvalidInput(
+            f"the table {table!r} must have columns id and code, got {', '.join(columns)}: add what is missing, or "
+            "choose another name"
+        )
+    if not unique:
+        raise InvalidInput(
+            f"ids of the table {table!r} must be unique, but no index ensures it: make id its primary key, or CREATE "
+            "UNIQUE INDEX on (id)"
+        )
 
 
 def no_items(items: str | None, error: Exception) -> InvalidInput:

@@ -3,6 +3,8 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, groupby
+from operator import itemgetter
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +18,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, keys_with
 from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
 from nestcode.stores.neighborhood import Neighborhood
-from nestcode.stores.sql import SqlStore, no_items, opened, quoted
+from nestcode.stores.sql import SqlStore, check_table, no_items, opened, quoted
 
 WAIT = 60.0  # seconds for another writer
 PRIMARY = 0xFF  # what an extended result code is a case of
@@ -86,7 +88,7 @@ class SqliteStore(SqlStore):
                 wait for each other.
             coder: a fitted coder; without one the store takes `Codes` only.
             width: how many leading bits are kept; the coder's width by default.
-            table: the name. A table that exists, with columns `id` and `code`, is taken as it is, with its items.
+            table: the name. A table that exists, with columns `id`, unique, and `code`, is taken with its items.
             items: as for `open`.
 
         """
@@ -112,10 +114,31 @@ class SqliteStore(SqlStore):
             if self._items is not None:
                 execute(f"SELECT id FROM {self._items} LIMIT 0")
             execute(f"CREATE TABLE IF NOT EXISTS {self._table} (id INTEGER PRIMARY KEY, code BLOB NOT NULL)")
-            execute(f"CREATE INDEX IF NOT EXISTS {quoted(table, '_code')} ON {quoted(table.split('.')[-1])} (code)")
+            self._index(table)
             execute(f"CREATE TABLE {self._settings} (width INTEGER, coder BLOB, items INTEGER)")
             settings = self.width, dump_coder(self.coder), len(self)
             execute(f"INSERT INTO {self._settings} VALUES (?, ?, ?)", settings)
+
+    def _index(self, table: str) -> None:
+        """Create an index over codes unless the table has one; raise if the table cannot hold items."""
+        *schema, name = table.split(".")
+        place = schema[0] if schema else None
+        # Names as blobs: the connection may make anything of a text.
+        columns = self._rows("SELECT CAST(lower(name) AS BLOB), pk FROM pragma_table_info(?, ?)", (name, place))
+        parts = self._rows(
+            'SELECT own.seq, own."unique", CAST(lower(part.name) AS BLOB) FROM pragma_index_list(?, ?) AS own, '
+            "pragma_index_info(own.name, ?) AS part WHERE NOT own.partial ORDER BY own.seq, part.seqno",
+            (name, place, place),
+        )
+        indexes = [[*own] for _, own in groupby(parts, key=itemgetter(0))]
+        keys = [[column for _, unique, column in own if unique] for own in indexes]
+        primary = [column for column, key in columns if key]
+        check_table(table, [column.decode() for column, _ in columns], unique=[b"id"] in [primary, *keys])
+        if any(own[0][2] == b"code" for own in indexes):
+            return
+        known = f"SELECT count(*) FROM {quoted(place or 'main')}.sqlite_master WHERE name = ? COLLATE NOCASE"
+        free = next(one for n in count() if not self._value(known, (one := f"{name}_code{n or ''}",)))
+        self._connection.execute(f"CREATE INDEX {quoted('.'.join([*schema, free]))} ON {quoted(name)} (code)")
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
         rows = self._rows(statement, values)
