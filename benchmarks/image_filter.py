@@ -237,7 +237,9 @@ def _of_pixels(cells: Plane) -> Plane:
 def rates_saved(image: NDArray[np.uint8], weights: Weights) -> list[float | None]:
     """Return the share of the rate saved at each of RATES; None beyond the end of the bitstream."""
     bits, colors = ImageCodec.load().encode(image), color_matrix(find_rotation(image))
-    original, before, after = channels_of(image, colors), [], []
+    original = channels_of(image, colors)
+    before: list[float] = []
+    after: list[float] = []
     sizes = [int(rate * image.shape[0] * image.shape[1] / 8) for rate in RATES]
     for size in sizes:
         decoded, step = decoded_channels(image, bits, size)
