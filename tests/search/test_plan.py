@@ -566,7 +566,7 @@ def test_a_filter_of_ids_at_random_excludes_no_surroundings_by_chance() -> None:
     index = Index(fitted("linear"))
     index.add(rows)
     index.effort = Effort(candidates=10, items=len(rows), rerank=20, k=10)
-    allowed = np.flatnonzero(rng.random(len(rows)) < 0.1)
+    allowed = np.flatnonzero(rng.random(len(rows)) < 0.2)
     assert index.search(rows[:1000], filter=allowed).compared.max() < len(allowed)
 
 

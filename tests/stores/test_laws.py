@@ -250,10 +250,10 @@ def test_ids_far_from_a_query_are_found(create: Create) -> None:
 
 def test_ids_that_a_store_lacks_cost_nothing(create: Create) -> None:
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((5000, 16))
+    rows = rng.standard_normal((9000, 16))
     store = create(LinearCoder(64).fit(rows))
     store.add(rows, 2 * np.arange(len(rows)))  # as one shard of two
-    own = 2 * rng.choice(len(rows), 2500, replace=False)
+    own = 2 * rng.choice(len(rows), 4500, replace=False)
     hits = store.search(rows[:5], filter=own)
     assert (hits.compared < 0.7 * len(own)).all()
     both = store.search(rows[:5], filter=np.concatenate([own, own + 1]))
