@@ -1,6 +1,7 @@
 """Settings of all tests, and which of them are slow."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 # before anything imports NumPy or PyTorch; processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # tests use no network
+
+# A shell starts what it runs in the background with interrupts ignored, and processes inherit that: tests send them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on the load of the machine, not on whether a law holds. Each run tries the same
 # examples, so that a test fails by a change, not by chance; --hypothesis-profile explore and the torture draw new ones.
