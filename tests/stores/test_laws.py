@@ -342,25 +342,30 @@ def test_a_closed_store_says_so(create: Create) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
-def test_an_sqlite_store_in_a_folder_that_is_not_writable_is_read() -> None:
+@pytest.mark.parametrize("kind", [SqliteStore, LmdbStore])
+def test_a_store_in_a_folder_that_is_not_writable_is_read(kind: type[Any]) -> None:
     with TemporaryDirectory() as name:
-        path = Path(name, "a #1.db")
-        with SqliteStore.create(path, width=13) as store:
+        path = Path(name, "a #1")
+        with kind.create(path, width=13) as store:
             store.add(clustered(6, 13), np.arange(6))
             hits = store.search(clustered(6, 13), k=3)
-        os.chmod(name, 0o555)  # noqa: PTH101
-        path.chmod(0o444)
+        for locks in path.glob("lock.mdb"):
+            locks.unlink()  # as where the data alone was copied
+        places = [path, *path.glob("*"), Path(name)]
+        for place in places:
+            place.chmod(0o555)
         user = os.geteuid()
         try:
             if user == 0:
                 os.seteuid(65534)  # permissions do not bind root
-            with SqliteStore.open(path) as store:
+            with kind.open(path) as store:
                 assert store.search(clustered(6, 13), k=3).ids.tolist() == hits.ids.tolist()
-                with pytest.raises(PermissionError, match=r"a #1\.db is not writable"):
+                with pytest.raises(PermissionError, match="a #1 is not writable: change its permissions, or copy it"):
                     store.add(clustered(3, 13)[:1], [9])
         finally:
             os.seteuid(user)
-            os.chmod(name, 0o755)  # noqa: PTH101
+            for place in places:
+                place.chmod(0o755)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the limit is of Unix")

@@ -177,6 +177,17 @@ def test_a_table_that_cannot_hold_items_is_refused(sql: Sql) -> None:
         store.add(CODES[:2], [2, 3])
 
 
+def test_an_index_of_another_table_takes_no_name_away(sql: Sql) -> None:
+    kind, connect, _ = sql
+    connection = connect()
+    connection.execute("CREATE TABLE others (code integer)")
+    for name in ("codes_code", "codes_code_id_idx"):
+        connection.execute(f"CREATE INDEX {name} ON others (code)")
+    store = kind.create(connection, width=13)
+    store.add(CODES[:9], np.arange(9))
+    assert store.neighborhood(CODES[0], size=9).count == 9
+
+
 @pytest.mark.parametrize("table", ["codes", "aux.codes"])
 @pytest.mark.parametrize("text", [str, bytes])
 def test_codes_in_sqlite_have_one_index(table: str, text: type) -> None:

@@ -5,6 +5,7 @@ ids        key: id            value: code
 settings   key: width, coder
 """
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -195,6 +196,9 @@ class LmdbStore(CodeStore):
             raise InvalidInput(
                 f"the database may have at most {size} bytes, which are used up: open it with a larger map_size"
             ) from None
+        except lmdb.ReadonlyError as error:
+            path = self._environment.path()
+            raise PermissionError(f"{path} is not writable: change its permissions, or copy it") from error
         except lmdb.Error as error:
             if type(error) not in (lmdb.Error, lmdb.DiskError):
                 raise
@@ -207,8 +211,12 @@ def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[An
     """Return an environment and its tables of codes, ids and settings."""
     if (file := Path(path, "data.mdb")).exists():
         check_complete(file)
+    # Where LMDB cannot make its file of locks, nobody writes.
+    writable = create or os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
     try:
-        environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
+        environment = lmdb.open(
+            fspath(path), map_size=map_size, max_dbs=3, create=create, readonly=not writable, lock=writable
+        )
     except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
         raise DamagedFile(f"{fspath(path)} holds no LMDB environment ({error}): restore a copy") from error
     except lmdb.Error as error:

@@ -111,8 +111,7 @@ class PostgresStore(SqlStore):
                 self._execute(f"SELECT id FROM {self._items} LIMIT 0")
             if self._value("SELECT to_regclass(%s)", (self._table,)) is None:
                 self._execute(f"CREATE TABLE {self._table} (id bigint PRIMARY KEY, code bytea NOT NULL)")
-                index = quoted(table.split(".")[-1], "_code")
-                self._execute(f"CREATE INDEX {index} ON {self._table} (code) INCLUDE (id)")
+                self._execute(f"CREATE INDEX ON {self._table} (code) INCLUDE (id)")  # under a name that is free
             self._check_table(table)
             self._execute(f"CREATE TABLE {self._settings} (width integer NOT NULL, coder bytea NOT NULL)")
             self._execute(f"INSERT INTO {self._settings} VALUES (%s, %s)", (self.width, dump_coder(self.coder)))
