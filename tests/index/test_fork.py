@@ -13,8 +13,8 @@ import pytest
 
 from nestcode import Codes, Index
 from nestcode.errors import InvalidInput
+from nestcode.fork import ForkSafeLock
 from nestcode.index import segment
-from nestcode.index.fork import ForkSafeLock
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),

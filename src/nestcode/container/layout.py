@@ -4,9 +4,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from nestcode.errors import InvalidInput
+from nestcode.fork import lazy_property
 
 # A first byte outside of ASCII, and line ends that a transfer in text mode would change, as in PNG.
 ITEMS_MAGIC = b"\x89NEST\r\n\x1a"
@@ -40,7 +40,7 @@ class Layout(ABC):
     def summary(self, bits: int) -> str:
         """Describe what the first `bits` bits of the payload hold."""
 
-    @cached_property
+    @lazy_property
     def size(self) -> int:
         """Bytes before the payload, the embedded coder included."""
         return len(self.data) + self.embedded

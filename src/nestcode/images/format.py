@@ -17,7 +17,6 @@ from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import FLAGS, check_shape
 from nestcode.images.lapped_dct import BLOCK
@@ -76,7 +76,7 @@ class ImageStreamHeader(Layout):
     coder: str  # fingerprint of the codec
     written: bytes = b""  # the header as it was read
 
-    @cached_property
+    @lazy_property
     def data(self) -> bytes:
         """The header as it is written, without the embedded codec."""
         if self.written:
@@ -99,28 +99,28 @@ class ImageStreamHeader(Layout):
         ) + packed  # fmt: skip
         return start + zlib.crc32(start).to_bytes(4, "little")
 
-    @cached_property
+    @lazy_property
     def flags(self) -> int:
         """The flags that the first byte of an image may have, by the version of the stream."""
         return FLAGS if not self.written or FIXED.unpack(self.written[: FIXED.size])[1] >= 3 else ROTATED
 
-    @cached_property
+    @lazy_property
     def sizes(self) -> Sizes:
         """Bytes of each image up to the end of each pass."""
         return np.array([entry.sizes for entry in self.entries], dtype=np.int64).reshape(-1, PASSES)
 
-    @cached_property
+    @lazy_property
     def pass_sizes(self) -> Sizes:
         """Bytes of each image in each pass."""
         return np.diff(self.sizes, axis=1, prepend=0)
 
-    @cached_property
+    @lazy_property
     def pass_starts(self) -> Sizes:
         """Where in the payload each pass of each image begins."""
         order = self.pass_sizes.T.ravel()
         return (np.cumsum(order) - order).reshape(PASSES, -1).T
 
-    @cached_property
+    @lazy_property
     def pixels(self) -> int:
         """The number of pixels of all images."""
         return sum(entry.pixels for entry in self.entries)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Bytes, Ids
 from nestcode.codes import Codes
-from nestcode.index.fork import lazy_property
+from nestcode.fork import lazy_property
 from nestcode.index.segment import NO_TOMBSTONES
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import StoredVectors, VectorFormat

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from nestcode.fork import ForkSafeLock
 from nestcode.index import compaction
-from nestcode.index.fork import ForkSafeLock
 from nestcode.index.segment import LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
 

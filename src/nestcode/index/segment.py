@@ -15,7 +15,7 @@ from nestcode import _core
 from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.index.fork import lazy_property
+from nestcode.fork import lazy_property
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import VECTOR_ARRAYS, StoredVectors
 from nestcode.storage import Mapped, MappedArrays

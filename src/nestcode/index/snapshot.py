@@ -10,7 +10,6 @@ began on one snapshot is not disturbed by what other threads write.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.index.buffer import Buffer
 from nestcode.index.segment import LayOut, LiveSegment, Segment, StoredGraph
 from nestcode.index.tree import Forest
@@ -50,7 +50,7 @@ class Snapshot:
         """Return a snapshot of these segments and an empty buffer."""
         return cls(width, tuple(segments), Buffer.empty(width, vector_format), lay_out, vector_format)
 
-    @cached_property
+    @lazy_property
     def forest(self) -> Forest:
         """All runs, searched as one prefix tree."""
         return Forest(self.runs, self.width)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nestcode.coders import Coder, load_coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.index.fork import ForkSafeLock
+from nestcode.fork import ForkSafeLock
 from nestcode.index.manifest import (
     MALFORMED,
     MANIFEST,

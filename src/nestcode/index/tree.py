@@ -6,7 +6,6 @@ A sorted array of codes is the tree: all codes that share a prefix lie side by s
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from math import ceil
 from typing import Any, Protocol, Self, SupportsIndex, overload
 
@@ -17,6 +16,7 @@ from nestcode import _core
 from nestcode.arrays import Ids, StoredIds, check_ids, check_int
 from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.segment import LiveSegment, Segment
 from nestcode.storage import MappedArrays
@@ -64,14 +64,14 @@ class Neighborhoods:
         self.length, self.count = length, count
         self._forest, self._ranges, self._threads = forest, ranges, threads
 
-    @cached_property
+    @lazy_property
     def offsets(self) -> NDArray[np.int64]:
         """Where the ids of each query begin, and their end: (n + 1,)."""
         offsets = np.zeros(len(self) + 1, dtype=np.int64)
         np.cumsum(self.count, out=offsets[1:])
         return offsets
 
-    @cached_property
+    @lazy_property
     def ids(self) -> Ids:
         """The ids of all queries, one after the other."""
         ids = np.empty(self.offsets[-1], dtype=np.int64)

@@ -5,7 +5,7 @@ Where decoding is linear in a projection, queries are projected once and all dis
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 from weakref import proxy
 
@@ -17,6 +17,7 @@ from nestcode.arrays import LARGEST_SQUARE, Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.search.inverted_lists import ListCentroids
 from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
 
@@ -144,7 +145,7 @@ class ProjectedScorer(DecodedScorer):
             outside,
         )
 
-    @cached_property
+    @lazy_property
     def _complement(self) -> Floats:
         """An orthonormal basis of what lies outside of the directions, or none where it takes long to find or use."""
         directions = self._projection.directions.astype(np.float64)

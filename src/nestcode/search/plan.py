@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from nestcode.arrays import LARGEST_SQUARE, Ids, StoredIds, as_array, as_floats,
 from nestcode.coders import Coder
 from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.prepared import Positions, PreparedSnapshot, SortedRun
@@ -278,7 +278,7 @@ class IdFilter:
             return np.isin(ids, self._ids)
         return self._dense.take(ids, mode="clip") & (ids >= 0)
 
-    @cached_property
+    @lazy_property
     def _dense(self) -> NDArray[np.bool_] | None:
         """A mask by id, whose last entry, False, is that of all ids beyond, or None where it would be long."""
         if self._ids is None:

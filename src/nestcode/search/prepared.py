@@ -6,7 +6,6 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,6 +16,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
+from nestcode.fork import lazy_property
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.graph import (
     NOTHING_SKIPPED,
@@ -265,7 +265,7 @@ class PreparedSnapshot:
         ]
         self._rows = [*rows, *(run.codes.packed for run in graphs)]
 
-    @cached_property
+    @lazy_property
     def searcher(self) -> _core.Searcher | None:
         """What searches inverted lists, if there are some; exhaustive searches need none."""
         runs = zip(self._runs, self._prepared, self._skipped, strict=False)
@@ -278,7 +278,7 @@ class PreparedSnapshot:
             raise DamagedFile(f"the files of a segment do not fit each other ({error}): restore a copy") from error
         return _core.Searcher(lists) if lists else None
 
-    @cached_property
+    @lazy_property
     def _skipped(self) -> list[Positions]:
         """The positions that must not be found, ascending, run by run."""
         runs = zip(self._runs, self._kept, strict=True)
@@ -286,7 +286,7 @@ class PreparedSnapshot:
             run.tombstones if kept is None or not self.filtered else _others(kept, len(run.ids)) for run, kept in runs
         ]
 
-    @cached_property
+    @lazy_property
     def _bitmaps(self) -> list[NDArray[np.uint64]]:
         """The positions that must not be found as walks on the graphs take them."""
         first = len(self._prepared)
@@ -428,7 +428,7 @@ class PreparedSnapshot:
             missing |= run.mapped.read_ahead("codes", positions[(positions >= start) & (positions < end)] - start)
         return missing
 
-    @cached_property
+    @lazy_property
     def vectors(self) -> RunVectors:
         """The vectors that the index stores."""
         return RunVectors(self._runs)
@@ -462,7 +462,7 @@ class PreparedSnapshot:
             found.append((ids.astype(np.int64, copy=False), positions, Codes.unchecked(rows, self.snapshot.width)))
         return found
 
-    @cached_property
+    @lazy_property
     def positions(self) -> Positions:
         """The positions of all items that may be found, in all runs together."""
         found = [np.empty(0, dtype=np.uint32)]
@@ -471,17 +471,17 @@ class PreparedSnapshot:
             found.append(np.arange(start, end, dtype=np.uint32) if kept is None else kept + np.uint32(start))
         return np.concatenate(found)
 
-    @cached_property
+    @lazy_property
     def ids(self) -> Ids:
         """The ids of all items that may be found, in the order of `positions`."""
         return self.ids_at(self.positions)
 
-    @cached_property
+    @lazy_property
     def sorted_ids(self) -> Ids:
         """The ids of all items that may be found, ascending: the order in which vectors lie in memory."""
         return np.sort(self.ids)
 
-    @cached_property
+    @lazy_property
     def _largest_id(self) -> int:
         return int(self.sorted_ids[-1])
 
@@ -490,7 +490,7 @@ class PreparedSnapshot:
         """The lookup tables of all bits of a code, or None where there are none."""
         return self._cache.tables(self.snapshot.width)
 
-    @cached_property
+    @lazy_property
     def adc_codes(self) -> list[AdcCodes]:
         """All items that may be found as `tables` scores them, run by run in the order of `positions`."""
         assert self.tables is not None

@@ -6,7 +6,7 @@ Other searches take the same steps one by one (searcher.py), and so do batches t
 which matrix products project, and rows whose squares leave the range of float32.
 """
 
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids
 from nestcode.coders.base import CodebookLayout, ScalarLayout
 from nestcode.codes import thread_count
+from nestcode.fork import lazy_property
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hits import Hits
@@ -130,7 +131,7 @@ class RowSearcher:
             done = self._codes is not None and self._codes.search(queries, metric, distances, ids, threads)
         return found if done else None
 
-    @cached_property
+    @lazy_property
     def _floats(self) -> _core.VectorRuns | None:
         """Few items as vectors, where these are compared in less time than their integers, or their codes by tables."""
         prepared = self._prepared
@@ -147,7 +148,7 @@ class RowSearcher:
         rows = [self._coder.decode(codes) for _, _, codes in prepared.items()]
         return _core.VectorRuns(np.concatenate(rows).astype(np.float32, copy=False))
 
-    @cached_property
+    @lazy_property
     def _codes(self) -> _core.CodeScan | None:
         """The lookup tables that score all codes, where they are of bit planes."""
         prepared = self._prepared

@@ -11,7 +11,6 @@ Stored vectors are compared where they lie (`cpp/nestcode/vector_rows.hpp`): a s
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
@@ -21,6 +20,7 @@ from nestcode import _core
 from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_array, as_floats, check_rows
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import SearchMetric
 from nestcode.storage import MappedArrays
@@ -112,7 +112,7 @@ class StoredVectors:
         rows = self.rows.astype(np.float32)
         return rows * self.scales[:, None] if len(self.scales) else rows
 
-    @cached_property
+    @lazy_property
     def core(self) -> _core.VectorRows:
         """The vectors as the core reads them."""
         return _core.VectorRows(self.rows, self.scales, self.guard, self.scales_guard)

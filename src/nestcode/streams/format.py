@@ -10,7 +10,6 @@ import math
 import re
 import zlib
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.fork import lazy_property
 from nestcode.storage import parse_json
 
 VERSION = 1
@@ -47,7 +47,7 @@ class Header(Layout):
     entropy: bool = False  # whether the payload is entropy coded
     embedded_crc: int = 0
 
-    @cached_property
+    @lazy_property
     def data(self) -> bytes:
         """The header as it is written, without the embedded coder."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +25,7 @@ from nestcode.coders.cell.kmeans import (
 from nestcode.coders.projected import ProjectedModel
 from nestcode.coders.scalar_quantizer import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
 from nestcode.codes import Codes
+from nestcode.fork import lazy_property
 from nestcode.storage import Arrays, check_arrays
 
 SAMPLE_BYTES = 1 << 30
@@ -76,7 +76,7 @@ class CellModel(ProjectedModel):
         """Bits up to the length of the smallest error."""
         return int(np.argmin(self.errors))  # the first of the smallest: errors never rise
 
-    @cached_property
+    @lazy_property
     def _seen_centroids(self) -> Floats:
         """Centroids in the directions that k-means saw, (cells, seen)."""
         seen = int(np.flatnonzero(self.centroids.any(axis=0)).max(initial=-1)) + 1

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +27,7 @@ from nestcode.coders.codebooks import (
 from nestcode.coders.projected import ProjectedModel
 from nestcode.coders.sampling import add_synthetic_rows, project_sample
 from nestcode.codes import Codes
+from nestcode.fork import lazy_property
 from nestcode.lengths import Uniform
 from nestcode.storage import Arrays, check_arrays
 
@@ -67,7 +67,7 @@ class ResidualModel(ProjectedModel):
         scale, stages = self._scaled_stages
         packed[:] = _encode(coefficients / scale, stages, self.width, self.settings["beams"])
 
-    @cached_property
+    @lazy_property
     def _scaled_stages(self) -> tuple[np.float32, list[Stage]]:
         """A scale, and stages of the codebooks divided by it: no square of them overflows float32."""
         scale = scale_of(self.codebooks)

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from functools import cached_property
+from functools import cached_property  # noqa: TID251
 from typing import Any, Self, TypeVar, overload
 from weakref import WeakSet
 
