@@ -1,5 +1,6 @@
 """Contracts of the C++ core as Python sees them: failures of worker threads, unknown names, damaged blocks."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_workers_without_memory_raise_memory_error() -> None:
     run = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout.split()[1]) > 0  # otherwise the limits were too generous to show anything
+
+
+def test_the_environment_names_the_last_instruction_set() -> None:
+    def names(last: str) -> subprocess.CompletedProcess[str]:
+        show = "from nestcode import _core; print(*_core.simd_names())"
+        environment = {**os.environ, "NESTCODE_SIMD": last}
+        return subprocess.run(
+            [sys.executable, "-c", show], env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert names("portable").stdout.split() == ["portable"]
+    assert names("").stdout.split()[: len(_core.simd_names())] == _core.simd_names()
+    assert "NESTCODE_SIMD must be one of portable, " in names("mmx").stderr
 
 
 def test_unknown_metrics_are_refused() -> None:

@@ -4,6 +4,8 @@
 // run time by what the processor supports.
 #pragma once
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -81,7 +83,17 @@ inline const X86Features& x86_features() {
 }
 #endif
 
-// The instruction sets that this processor supports, slowest first.
+// The place of the instruction set with this name, or an error that names the setting.
+inline std::size_t find_simd(const std::vector<Simd>& available, std::string_view name, const std::string& setting) {
+    const auto found = std::ranges::find(available, name, name_of);
+    if (found != available.end()) return static_cast<std::size_t>(found - available.begin());
+    std::string known;
+    for (const Simd simd : available) known += (known.empty() ? "" : ", ") + std::string(name_of(simd));
+    throw std::invalid_argument(setting + " must be one of " + known + ", got " + std::string(name));
+}
+
+// The instruction sets that this processor supports, slowest first, up to the one that the environment names: so an old
+// processor's searches are tested and measured on a new one.
 inline const std::vector<Simd>& available_simd() {
     static const std::vector<Simd> available = [] {
         std::vector<Simd> found{Simd::portable};
@@ -92,6 +104,8 @@ inline const std::vector<Simd>& available_simd() {
         if (x86_features().avx2) found.push_back(Simd::avx2);
         if (x86_features().avx512) found.push_back(Simd::avx512);
 #endif
+        const char* const last = std::getenv("NESTCODE_SIMD");
+        if (last != nullptr && *last != '\0') found.resize(find_simd(found, last, "NESTCODE_SIMD") + 1);
         return found;
     }();
     return available;
@@ -100,12 +114,7 @@ inline const std::vector<Simd>& available_simd() {
 // The instruction set with this name; the fastest one for an empty name.
 inline Simd choose_simd(std::string_view name) {
     const auto& available = available_simd();
-    if (name.empty()) return available.back();
-    for (Simd simd : available)
-        if (name_of(simd) == name) return simd;
-    std::string known;
-    for (Simd simd : available) known += (known.empty() ? "" : ", ") + std::string(name_of(simd));
-    throw std::invalid_argument("simd must be one of " + known + ", got " + std::string(name));
+    return name.empty() ? available.back() : available[find_simd(available, name, "simd")];
 }
 
 }  // namespace nestcode
