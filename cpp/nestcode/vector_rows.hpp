@@ -68,8 +68,23 @@ inline HalfExpander half_expander(Simd simd) {
     return expand_half_portable;
 }
 
-inline void expand_int8(const std::int8_t* from, float scale, float* to, std::size_t count) {
+[[gnu::always_inline]] inline void expand_int8_portable(const std::int8_t* from, float scale, float* to,
+                                                        std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) to[i] = scale * static_cast<float>(from[i]);
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX2 inline void expand_int8_avx2(const std::int8_t* from, float scale, float* to, std::size_t count) {
+    expand_int8_portable(from, scale, to, count);
+}
+#endif
+
+// Writes `count` int8 times a scale: one rounding, whatever the instructions.
+inline void expand_int8(const std::int8_t* from, float scale, float* to, std::size_t count) {
+#if NESTCODE_X86
+    if (x86_features().avx2) return expand_int8_avx2(from, scale, to, count);
+#endif
+    expand_int8_portable(from, scale, to, count);
 }
 
 // The vectors of one segment, by position.
