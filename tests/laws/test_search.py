@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,8 @@ from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import row_search
 from nestcode.search.plan import Plan
-from nestcode.search.prepared import PreparedSnapshot
+from nestcode.search.prepared import EXPANDED, PreparedSnapshot
 from tests import twins
 
 FEATURES = 6
@@ -347,14 +347,13 @@ def recorded() -> Recorder:
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(f"nestcode.{module}._core", recorder)
-        for kind in ("linear", "residual", "cell"):
+        for kind, expanded in product(("linear", "residual", "cell"), (0, EXPANDED)):
+            patch.setattr("nestcode.search.prepared.EXPANDED", expanded)
             index = Index(fitted(kind, "l2"), width=19)
             grow(index, vectors[:500], np.random.default_rng(0))
-            for option in options:
-                for candidates, expanded in ((60, 0), (10**6, 0), (10**6, row_search.EXPANDED)):
-                    patch.setattr(row_search, "EXPANDED", expanded)
-                    index.search(TRAINING[:3], 4, candidates=candidates, **option)
-                    index.search(TRAINING[3], 4, candidates=candidates, **option)
+            for option, candidates in product(options, (60, 10**6)):
+                index.search(TRAINING[:3], 4, candidates=candidates, **option)
+                index.search(TRAINING[3], 4, candidates=candidates, **option)
     recorder.recipes.pop(id(None), None)
     return recorder
 

@@ -74,6 +74,7 @@ def test_hits_by_vectors_are_those_of_brute_force(kind: str, own: Any, metric: A
         np.testing.assert_allclose(hits.distances, np.take_along_axis(true, hits.ids, axis=1), rtol=1e-5, atol=1e-14)
 
 
+@pytest.mark.usefixtures("expanded")
 @scales
 @metrics
 @kinds
@@ -94,6 +95,7 @@ def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], met
     return changes
 
 
+@pytest.mark.usefixtures("expanded")
 @pytest.mark.parametrize("metric", ["cosine", "inner"])
 @kinds
 def test_queries_may_be_far_shorter_than_items(kind: str, metric: Any) -> None:
@@ -107,6 +109,7 @@ def test_queries_may_be_far_shorter_than_items(kind: str, metric: Any) -> None:
         np.testing.assert_allclose(distances / unit, true / unit, rtol=1e-4, atol=2e-3)
 
 
+@pytest.mark.usefixtures("expanded")
 @scales
 @metrics
 @kinds

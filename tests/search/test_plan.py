@@ -528,7 +528,10 @@ def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -
 @pytest.mark.parametrize(
     ("kind", "vectors"), [("linear", None), ("residual", None), ("cell", "float32"), ("graph", "float32")]
 )
-def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_finds(kind: str, vectors: Any) -> None:
+def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_finds(
+    kind: str, vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nestcode.search.prepared.FEW_ITEMS", 1000)  # of more, lists are probed
     rows = twins.clustered(9000, seed=3)
     index = Index(fitted("linear" if kind == "graph" else kind), vectors=vectors, graph=kind == "graph")
     index.add(rows)

@@ -11,7 +11,7 @@ from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import plan, row_search
+from nestcode.search import plan, prepared, row_search
 from nestcode.search.hits import Hits
 from nestcode.search.vectors import VectorFormat
 from tests import twins
@@ -19,12 +19,6 @@ from tests.search.searching import FEATURES, ROWS, Q, X, fill, fitted, kinds
 
 by_metric = pytest.mark.parametrize("metric", ["l2", "cosine"])
 stores = pytest.mark.parametrize("vectors", [None, "float32", "float16", "int8"])
-
-
-@pytest.fixture(params=[0, row_search.EXPANDED], ids=["as stored", "expanded"])
-def expanded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few items are compared by their codes or integers, or as vectors."""
-    monkeypatch.setattr(row_search, "EXPANDED", request.param)
 
 
 @cache
@@ -155,6 +149,68 @@ def test_one_query_is_compared_with_all_items_by_any_metric(kind: str, metric: A
     assert (by_rows(by_angle, Q[0], 9, metric=metric, candidates=ROWS) is not None) is (metric == "cosine")
 
 
+@pytest.mark.usefixtures("expanded")
+@stores
+@by_metric
+@kinds
+def test_few_items_that_a_filter_leaves_are_those_of_the_steps(kind: str, metric: str, vectors: Any) -> None:
+    index = filled(kind, metric, vectors)
+    for ids in (index.ids[:3], index.ids[::5], np.delete(index.ids, [7, 70]), np.arange(5000)):
+        allowed = plan.IdFilter(ids)
+        for queries in (Q, Q[:1], Q[2], Q[3].astype(np.float64)):
+            found = by_rows(index, queries, 6, allowed=allowed)
+            expected = by_steps(index, queries, 6, allowed=allowed)
+            if found is None:  # BLAS multiplies, or tables score codes
+                continue
+            assert_same_but_ties(found, expected, atol=1e-4)
+            assert set(found.ids.reshape(-1).tolist()) <= {-1, *ids.tolist()}
+    assert by_rows(index, Q[0], 6, allowed=plan.IdFilter(index.ids[:3])) is not None
+    assert by_rows(index, Q[0], 6, allowed=plan.IdFilter([]), candidates=None) is None
+    with pytest.raises(InvalidInput, match="rerank"):
+        by_rows(index, Q[0], 6, allowed=plan.IdFilter([1]), rerank=0)
+
+
+@by_metric
+def test_hits_that_a_filter_leaves_are_those_of_the_steps(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled.cache_clear()
+    for name, value in {"prepared.EXPANDED": 0, "row_search.FEW_CODES": 0}.items():
+        monkeypatch.setattr(f"nestcode.search.{name}", value)
+    index = filled("linear", metric, None)
+    for ids in (index.ids[::2], np.delete(index.ids, [7, 70])):
+        allowed = plan.IdFilter(ids)
+        found = by_rows(index, Q[0], 6, allowed=allowed)
+        assert found is not None
+        assert found.compared == len(index)  # whose hits are tested
+        assert_same_but_ties(found, by_steps(index, Q[0], 6, allowed=allowed), atol=1e-4)
+    near = index.search(Q[0], 40, candidates=ROWS).ids
+    assert (
+        by_rows(index, Q[0], 6, allowed=plan.IdFilter(np.setdiff1d(index.ids, near))) is None
+    )  # all near are excluded
+
+
+@by_metric
+def test_codes_that_only_their_coder_decodes_are_kept_as_vectors(metric: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    coder, found = AdaptiveCoder(16, beams=1, metric=metric).fit(X), []
+    for most in (prepared.DECODED, 0):
+        monkeypatch.setattr(prepared, "DECODED", most)
+        index = Index(coder)
+        index.add(X)
+        assert (by_rows(index, Q[0], 5) is not None) is (most > 0)
+        found.append([index.search(queries, 5) for queries in (Q, Q[0])])
+    for kept, decoded in zip(*found, strict=True):
+        assert_same_but_ties(kept, decoded, atol=1e-4)
+
+
+@pytest.mark.parametrize(("vectors", "kept"), [(None, "linear"), ("int8", "cell"), ("float16", "")])
+def test_items_that_are_kept_as_vectors_count_as_bytes(vectors: Any, kept: str) -> None:
+    index = fill(Index(fitted(kept or "linear"), vectors=vectors)).index
+    index.search(Q[0], 5, candidates=3)
+    before = index.nbytes_by_part()["prepared"]
+    index.search(Q[0], 5)
+    stored = sum(len(run.codes) for run in index._live.current.runs)  # deleted ones too
+    assert index.nbytes_by_part()["prepared"] - before == (4 * FEATURES * stored if kept else 0)
+
+
 def test_many_centroids_in_float16_probe_the_lists_of_the_steps() -> None:
     index = Index(CellCoder(24, metric="cosine", cells=64).fit(X), vectors="float32")
     index.add(X)
@@ -255,11 +311,12 @@ def test_instruction_sets_agree() -> None:
     known = index._searcher._rows
     assert known is not None
     assert known[1] is not None
+    assert known[1]._searcher is not None
     found = []
     for simd in _core.simd_names():
         ids, near = np.empty((len(Q), 5), dtype=np.int64), np.empty((len(Q), 5), dtype=np.float32)
         compared = np.empty(len(Q), dtype=np.int64)
-        assert known[1]._core.search(Q, 5, 60, 60, 40, ids, near, compared, 1, simd)
+        assert known[1]._searcher.search(Q, 5, 60, 60, 40, ids, near, compared, 1, simd)
         found.append((ids, near, compared))
     for ids, near, compared in found[1:]:
         assert np.array_equal(ids, found[0][0])

@@ -18,7 +18,7 @@ from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Effort, Plan, Rank, encode_to
+from nestcode.search.plan import Effort, IdFilter, Plan, Rank, encode_to
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
@@ -241,8 +241,9 @@ class IndexReader:
             k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
-                the search exhaustive. By default what `tune` chose, or all of up to 4,096 items, and of more half, at
-                most 10,000, plus 2 %; 4 k and at least 100 on a graph.
+                the search exhaustive. By default what `tune` chose, or all of up to 4,096 items (8,192 where only codes
+                are stored, and more of codes that decode slowly), and of more half, at most 10,000, plus 2 %; 4 k and
+                at least 100 on a graph.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
                 `tune` chose, or 10 k and at least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
@@ -252,14 +253,15 @@ class IndexReader:
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
             filter: which items may be found: their ids, or a mask by id. All items that it leaves are compared where
-                they are up to 2,048, or where it excludes a query's surroundings, unless you give `candidates`.
+                they are up to 4,096, or where it excludes a query's surroundings, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
         snapshot = self._live.read()
-        if rank is None and filter is None:
+        allowed = None if filter is None else IdFilter(filter)
+        if rank is None:
             hits = self._searcher.search_rows(
-                snapshot, queries, k, candidates, rerank, self.effort, threads, metric, vectors
+                snapshot, queries, k, candidates, rerank, self.effort, threads, metric, vectors, allowed
             )
             if hits is not None:
                 return hits
@@ -269,7 +271,7 @@ class IndexReader:
             rank=rank,
             metric=metric,
             vectors=vectors,
-            allowed=filter,
+            allowed=allowed,
             candidates=candidates,
             rerank=rerank,
             threads=threads,

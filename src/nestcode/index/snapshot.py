@@ -116,7 +116,8 @@ class Snapshot:
         assert self.vector_format is not None
         if not len(run):
             return np.empty((0, self.vector_format.features), dtype=np.float32)
-        return RunVectors(self.runs).rows(starts[run] + position)
+        stored = [one.vectors for one in self.runs if one.vectors is not None]
+        return RunVectors(stored, [one.mapped for one in self.runs]).rows(starts[run] + position).copy()
 
     # writes: each returns a new snapshot
 

@@ -51,18 +51,19 @@ Indices = NDArray[np.int64]
 
 def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, distances: Floats) -> None:
     """Write the nearest of all items that may be found, for the queries of a plan from `start` on."""
-    if plan.rank != "exact" or prepared.count == 0:
+    exact = plan.rank == "exact"
+    if prepared.count == 0 or plan.codes is not None or not (exact or prepared.decoded_vectors):
         _search_together(prepared, plan, start, ids, distances)
         return
     rows = np.ascontiguousarray(plan.queries[start : start + len(ids)], dtype=plan.rows.dtype)
     if len(ids) > SCANNED:
-        if not prepared.scan_vectors(plan.vectors, rows, plan.metric, ids, distances, plan.threads):
+        if not prepared.scan_vectors(plan.vectors, rows, plan.metric, ids, distances, plan.threads, exact=exact):
             ids.fill(-1)
             distances.fill(np.inf)
             _search_together(prepared, plan, start, ids, distances)
         return
     for i, row in enumerate(rows):
-        if not prepared.scan_vectors(plan.vectors, row, plan.metric, ids[i], distances[i], plan.threads):
+        if not prepared.scan_vectors(plan.vectors, row, plan.metric, ids[i], distances[i], plan.threads, exact=exact):
             _search_together(prepared, plan, start + i, ids[i : i + 1], distances[i : i + 1])
 
 
@@ -116,7 +117,7 @@ class Estimator(ABC):
 def _choose_estimator(prepared: PreparedSnapshot, plan: Plan) -> type[Estimator] | None:
     if plan.codes is not None or prepared.count == 0:
         return None
-    if plan.rank == "exact":
+    if plan.rank == "exact" or prepared.decoded_vectors is not None:
         return VectorEstimator
     return None if prepared.tables is None else CodeEstimator
 
@@ -144,7 +145,10 @@ class VectorEstimator(Estimator):
 
     def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: slice) -> None:
         given = plan.vectors is not None
-        self._vectors: Vectors = prepared.vectors if plan.vectors is None else plan.vectors
+        own = prepared.scanned_vectors if plan.rank == "exact" else prepared.decoded_vectors
+        vectors = own if plan.vectors is None else plan.vectors
+        assert vectors is not None
+        self._vectors: Vectors = vectors
         self.ids = prepared.sorted_ids if given else prepared.ids
         self._keys = self.ids if given else prepared.positions.astype(np.int64)
         self._core = self._vectors.direct(self.ids if given else NO_KEYS)

@@ -14,14 +14,13 @@ from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
-from nestcode.search.prepared import Positions, PreparedSnapshot, SortedRun
+from nestcode.search.prepared import FEW_ITEMS, Positions, PreparedSnapshot, SortedRun
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
 
 Rank = Literal["asymmetric", "hamming", "exact"]
 LOOK_UP = 64  # items of a run that are tested against a filter while one is looked up by its id
 DENSE = 64  # entries of a mask that ids are tested by, for each id
-SMALL = 4096  # items are all compared by default, also those that a filter leaves: their inverted lists save little
 VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
 MAX_MISSING = 1 << 16  # k may exceed the number of items, as ids of -1 fill up, but not without bounds
 
@@ -73,13 +72,13 @@ class Budget:
         """Return it without an effort that was measured for another way to search."""
         return self if self.effort is None or prepared.fits_effort else replace(self, effort=None)
 
-    def candidates(self, count: int) -> int:
-        """Return how many of `count` items to estimate; without a choice all, or half up to 10,000, and 2 %."""
+    def candidates(self, count: int, few: int = FEW_ITEMS) -> int:
+        """Return how many of `count` items to estimate; without a choice all of few, or half up to 10,000, and 2 %."""
         if self.chosen_candidates is not None:
             return check_int(self.chosen_candidates, "candidates", least=min(count, 1))
         if self.effort is not None:
             return self.effort.candidates_of(count)
-        return count if count <= SMALL else min(count // 2, 10_000) + count // 50
+        return count if count <= few else min(count // 2, 10_000) + count // 50
 
     def graph_candidates(self, k: int) -> int:
         """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, at least 100."""
@@ -107,7 +106,7 @@ class Plan:
         metric: "l2", "cosine" or "inner"; None is the coder's.
         vectors: the items themselves by id, for rank "exact".
         stored: whether the index stores vectors, which rank "exact" then takes unless `vectors` are given.
-        allowed: which items may be found: their ids, or a mask by id; None is all.
+        allowed: which items may be found: a filter, their ids, or a mask by id; None is all.
         candidates: the budget of items to score by estimates; None leaves it to the effort.
         rerank: how many of these to rerank precisely; None leaves it to the effort.
         effort: what `Index.tune` chose, if it did.
@@ -125,7 +124,7 @@ class Plan:
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
         stored: bool = False,
-        allowed: ArrayLike | Iterable[int] | None = None,
+        allowed: "IdFilter | ArrayLike | Iterable[int] | None" = None,
         candidates: int | None = None,
         rerank: int | None = None,
         effort: Effort | None = None,
@@ -151,7 +150,7 @@ class Plan:
             self.single = is_single(codes)
             self.codes = encode(codes)
             self.queries = self.rows = np.empty((len(codes), 0), dtype=np.float32)
-        self.allowed = None if allowed is None else IdFilter(allowed)
+        self.allowed = allowed if allowed is None or isinstance(allowed, IdFilter) else IdFilter(allowed)
         self.budget = Budget(candidates, rerank, effort)
         self.threads = thread_count(threads)
 
@@ -170,10 +169,10 @@ class Plan:
 
 def count_candidates(prepared: PreparedSnapshot, budget: Budget, k: int) -> int:
     """Return the candidate budget of a search; all items where a filter leaves too few of them to walk on a graph."""
-    if prepared.filtered and prepared.count <= SMALL and budget.chosen_candidates is None:
+    if prepared.filtered and prepared.count <= FEW_ITEMS and budget.chosen_candidates is None:
         return prepared.count
     if not prepared.by_graph:
-        return budget.candidates(prepared.count)
+        return budget.candidates(prepared.count, prepared.few)
     most = budget.graph_candidates(k)
     # A walk visits candidates / share items, and a visit takes about as long as comparing 16 items exhaustively.
     selective = prepared.count**2 <= VISIT * most * prepared.stored

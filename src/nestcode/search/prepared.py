@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Floats, Ids, StoredIds
+from nestcode.coders.base import CodebookLayout, Layout, ScalarLayout
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
 from nestcode.fork import lazy_property
@@ -31,7 +32,7 @@ from nestcode.search.graph import (
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
-from nestcode.search.vectors import VECTOR_ARRAYS, GivenVectors, RunVectors, StoredVectors
+from nestcode.search.vectors import NO_SCALES, VECTOR_ARRAYS, GivenVectors, RunVectors, StoredVectors
 from nestcode.storage import MappedArrays
 
 Positions = NDArray[np.uint32]
@@ -42,6 +43,9 @@ EXCLUDED_LISTS, EXCLUDED_DEAR, EXCLUDED_NODES = 1.1, 1.5, 2
 DEAR = 2.5
 DEVIATIONS = 3  # more, in standard deviations of a count: few candidates would exceed the factor by chance
 SCANNED = 8192  # items that are all scanned as long as they lack their graph
+FEW_ITEMS = 4096  # are all compared by default, also those that a filter leaves: inverted lists save little
+EXPANDED = 8 << 20  # bytes of items that are kept as vectors: of integers, and of codes of bit planes
+DECODED = 64 << 20  # the same of other codes, which take microseconds to decode
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -148,6 +152,10 @@ class PreparationCache:
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
         self._layouts: WeakKeyDictionary[object, ScanLayout] = WeakKeyDictionary()  # those that no file holds
         self._adc: WeakKeyDictionary[object, AdcCodes] = WeakKeyDictionary()
+        # Vectors as float32, by whether the index stores them or codes decode to them.
+        self._expanded: dict[bool, WeakKeyDictionary[object, StoredVectors]] = {
+            stored: WeakKeyDictionary() for stored in (True, False)
+        }
         self._graphs: WeakKeyDictionary[object, PackedGraph] = WeakKeyDictionary()
         self._navigator: Navigator | None = None  # of the graphs
         self._tables: dict[int, ProductTables | None] = {}  # by width
@@ -212,13 +220,28 @@ class PreparationCache:
             known = self._adc[run.owner] = tables.prepare(run.codes)
         return known
 
+    def expand(self, run: SortedRun, *, stored: bool) -> StoredVectors:
+        """Return the vectors of a run as float32: those that the index stores, or what its codes decode to."""
+        known = self._expanded[stored].get(run.owner)
+        if known is None or len(known) != len(run.codes):
+            if stored:
+                assert run.vectors is not None
+                rows = RunVectors([run.vectors], [run.mapped]).rows(np.arange(len(run.codes)))
+            else:
+                assert isinstance(self.scorer, DecodedScorer)
+                run.mapped.touch(but=VECTOR_ARRAYS)
+                rows = np.ascontiguousarray(self.scorer.coder.decode(run.codes), dtype=np.float32)
+            known = self._expanded[stored][run.owner] = StoredVectors(rows, NO_SCALES)
+        return known
+
     @property
     def nbytes(self) -> int:
         """Bytes of what was prepared."""
-        prepared = [codes.nbytes for _, codes in list(self._prepared.values())]
-        prepared += [layout.nbytes for layout in list(self._layouts.values())]
-        others = [one.nbytes for one in list(self._adc.values())] + [one.nbytes for one in list(self._graphs.values())]
-        return sum(prepared) + sum(others)
+        sizes = [codes.nbytes for _, codes in list(self._prepared.values())]
+        sizes += [layout.nbytes for layout in list(self._layouts.values())]
+        sizes += [one.nbytes for one in list(self._adc.values())] + [one.nbytes for one in list(self._graphs.values())]
+        sizes += [vectors.nbytes for runs in self._expanded.values() for vectors in list(runs.values())]
+        return sum(sizes)
 
 
 class PreparedSnapshot:
@@ -412,6 +435,11 @@ class PreparedSnapshot:
             self._touch_rows("codes", flat)
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
 
+    def decode_at(self, positions: Positions) -> Floats:
+        """Return what the codes of items decode to, (positions, features)."""
+        assert isinstance(self.scorer, DecodedScorer)
+        return np.ascontiguousarray(self.scorer.coder.decode(self.codes_at(positions)), dtype=np.float32)
+
     def _touch_rows(self, name: Literal["codes", "ids"], positions: Positions) -> None:
         """Verify the checksums of codes or ids by their positions in all runs together."""
         start = 0
@@ -431,7 +459,65 @@ class PreparedSnapshot:
     @lazy_property
     def vectors(self) -> RunVectors:
         """The vectors that the index stores."""
-        return RunVectors(self._runs)
+        stored = [run.vectors for run in self._runs if run.vectors is not None]
+        return RunVectors(stored, [run.mapped for run in self._runs])
+
+    @lazy_property
+    def scanned_vectors(self) -> RunVectors:
+        """The same as exhaustive search reads them: few integers are compared in less time as float32."""
+        if not self.vectors.integers or self.vectors.in_files or self.stored * self._features * 4 > EXPANDED:
+            return self.vectors
+        return self._expand(stored=True)
+
+    @lazy_property
+    def decoded_vectors(self) -> RunVectors | None:
+        """What few codes decode to."""
+        return self._expand(stored=False) if self._are_kept_decoded else None
+
+    @lazy_property
+    def _by_tables(self) -> bool:
+        """Whether tables compare all codes in less time than vectors do: a query is projected on few directions."""
+        if not isinstance(self._layout, ScalarLayout) or self.filtered:
+            return False
+        directions, features = len(np.unique(self._layout.planes.allocation)), self._features
+        return self.count * (features - directions) > features * directions
+
+    @property
+    def _features(self) -> int:
+        assert isinstance(self.scorer, DecodedScorer)
+        return self.scorer.coder.n_features_in_
+
+    @lazy_property
+    def _layout(self) -> Layout | None:
+        return self.scorer.coder.layout(self.snapshot.width) if isinstance(self.scorer, DecodedScorer) else None
+
+    @lazy_property
+    def few(self) -> int:
+        """How many items a search compares all of by default: as many as it takes less time for than to probe lists."""
+        if (
+            not isinstance(self.scorer, DecodedScorer)
+            or self.in_files
+            or any(run.vectors is not None for run in self._runs)
+        ):
+            return FEW_ITEMS
+        if isinstance(self._layout, ScalarLayout):
+            return 2 * FEW_ITEMS
+        if not self._are_kept_decoded:
+            return FEW_ITEMS
+        # A table for each byte, and decoding what is reranked, take as long as comparing thousands of vectors.
+        by_tables = isinstance(self._layout, CodebookLayout) and self._layout.exact
+        return 4 * FEW_ITEMS if by_tables else self.stored
+
+    @property
+    def _are_kept_decoded(self) -> bool:
+        """Whether codes are so few that they are kept as vectors, once all were compared."""
+        if not isinstance(self.scorer, DecodedScorer) or self.in_files:
+            return False
+        most = EXPANDED if isinstance(self._layout, ScalarLayout) else DECODED
+        return self.stored * self._features * 4 <= most
+
+    def _expand(self, *, stored: bool) -> RunVectors:
+        return RunVectors([self._cache.expand(run, stored=stored) for run in self._runs])
 
     def scan_vectors(
         self,
@@ -441,10 +527,19 @@ class PreparedSnapshot:
         ids: Ids,
         distances: Floats,
         threads: int,
+        *,
+        exact: bool,
     ) -> bool:
-        """Write the nearest items of one query or each by vectors, given or stored, or return False where it cannot."""
+        """Write the nearest items of one query or each by vectors, or return False where it cannot.
+
+        Vectors are the given ones, else those that the index stores where the search is exact, else decoded codes.
+        """
         if given is None:
-            return self.vectors.core.nearest(queries, self.positions, self.ids, metric, distances, ids, threads)
+            vectors = self.scanned_vectors if exact else self.decoded_vectors
+            own, positions = self.ids, self.positions
+            return vectors is not None and vectors.core.nearest(
+                queries, positions, own, metric, distances, ids, threads
+            )
         if given.core is None or self._largest_id >= given.core.count:
             return False
         keys = self.sorted_ids
@@ -465,11 +560,18 @@ class PreparedSnapshot:
     @lazy_property
     def positions(self) -> Positions:
         """The positions of all items that may be found, in all runs together."""
-        found = [np.empty(0, dtype=np.uint32)]
-        for ids, kept, end in zip(self._ids, self._kept, self._ends.tolist(), strict=True):
-            start = end - len(ids)
-            found.append(np.arange(start, end, dtype=np.uint32) if kept is None else kept + np.uint32(start))
-        return np.concatenate(found)
+        runs = zip(self._ids, self._kept, strict=True)
+        return self._in_all([np.arange(len(ids), dtype=np.uint32) if kept is None else kept for ids, kept in runs])
+
+    def positions_of(self, allowed: Filter) -> Positions:
+        """Return the positions of the items that a filter allows, in all runs together."""
+        return self._in_all([allowed(run) for run in self._runs])
+
+    def _in_all(self, positions: Sequence[Positions]) -> Positions:
+        """Return positions in each run as positions in all runs together."""
+        starts = [end - len(ids) for ids, end in zip(self._ids, self._ends.tolist(), strict=True)]
+        shifted = [own + np.uint32(start) if start else own for own, start in zip(positions, starts, strict=True)]
+        return shifted[0] if len(shifted) == 1 else np.concatenate([np.empty(0, dtype=np.uint32), *shifted])
 
     @lazy_property
     def ids(self) -> Ids:

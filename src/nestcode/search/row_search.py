@@ -17,18 +17,18 @@ from nestcode.arrays import Floats, Ids
 from nestcode.coders.base import CodebookLayout, ScalarLayout
 from nestcode.codes import thread_count
 from nestcode.fork import lazy_property
-from nestcode.search.decoded import ProjectedScorer
+from nestcode.search.decoded import DecodedScorer, ProjectedScorer
 from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hits import Hits
 from nestcode.search.plan import Budget, Effort, check_k, count_candidates
-from nestcode.search.prepared import PreparedSnapshot
+from nestcode.search.prepared import FEW_ITEMS, Filter, PreparedSnapshot
 from nestcode.search.product_tables import ScalarTables
 from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
 
 FEW = 16  # rows, which the core projects as fast as a matrix product does
 MANY = 1000  # bit-plane codes to rerank, which take the core less time than it loses to a matrix product
-EXPANDED = 8 << 20  # bytes of items that are kept as vectors
+FEW_CODES = 1024  # codes that a filter leaves, which are decoded in less time than tables are made
 NO_CENTROIDS, NO_BITS = np.zeros((1, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
 
 
@@ -44,27 +44,40 @@ class RowSearcher:
     """A prepared snapshot, searched by rows.
 
     Args:
-        prepared: the snapshot; `supports` must hold for it.
+        prepared: the snapshot, of a coder's codes.
         stored: whether candidates are reranked by the vectors that the index stores, not by their codes.
 
     """
 
     def __init__(self, prepared: PreparedSnapshot, *, stored: bool) -> None:
         scorer = prepared.scorer
-        assert isinstance(scorer, ProjectedScorer)
-        self._prepared, self._coder = prepared, scorer.coder
-        self._vectors = prepared.vectors.core if stored else None
+        assert isinstance(scorer, DecodedScorer)
+        self._prepared, self._stored, self._scorer = prepared, stored, scorer
         self._features, self._metric = scorer.coder.n_features_in_, scorer.coder.metric_
-        bits = prepared.list_bits if prepared.has_lists else None
-        self._core = prepared.row_searcher(
-            scorer.row_projection(bits, whole=not stored),
-            None if bits is None else scorer.list_scoring(bits),
-            None if stored else code_decoder(scorer, prepared.snapshot.width),
-        )
         self._bit_planes = isinstance(scorer, FastScanScorer)
         # Walks project queries themselves, and find many items to rank by whole codes.
         self._walks = prepared.has_graphs and not (stored and prepared.has_lists)
         self._budget = lru_cache(maxsize=256, typed=True)(partial(_row_budget, prepared))
+
+    @lazy_property
+    def _searcher(self) -> _core.RowSearcher | None:
+        """What searches lists and graphs, and codes of bit planes, or None where that takes a plan."""
+        prepared, scorer = self._prepared, self._scorer
+        if not isinstance(scorer, ProjectedScorer) or scorer.scales_queries:
+            return None
+        decoder = None if self._stored else code_decoder(scorer, prepared.snapshot.width)
+        if decoder is None and not self._stored:
+            return None
+        bits = prepared.list_bits if prepared.has_lists else None
+        return prepared.row_searcher(
+            scorer.row_projection(bits, whole=not self._stored),
+            None if bits is None else scorer.list_scoring(bits),
+            decoder,
+        )
+
+    def compares_all(self, k: int, effort: Effort | None) -> bool:
+        """Return whether a search without a candidate budget compares all items."""
+        return self._budget(k, None, None, effort, 1)[1] is None
 
     def search(
         self,
@@ -85,7 +98,7 @@ class RowSearcher:
             ids, distances = np.empty(k, np.int64), np.empty(k, np.float32)
             if budget is None:
                 return self._scan(queries, metric or self._metric, vectors, ids, distances, workers)
-            compared = self._core.search_one(queries, k, *budget, ids, distances)
+            compared = -1 if self._searcher is None else self._searcher.search_one(queries, k, *budget, ids, distances)
             return None if compared < 0 else Hits(ids, distances, compared)
         if queries.ndim != 2 or queries.shape[1] != self._features:
             return None
@@ -96,12 +109,47 @@ class RowSearcher:
             ids, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
             return self._scan(queries, metric or self._metric, vectors, ids, distances, workers)
         by_core = self._walks or (budget.reranked >= MANY and self._bit_planes)
-        if len(queries) > FEW and not by_core:
+        if self._searcher is None or (len(queries) > FEW and not by_core):
             return None
         shape, counts = (len(queries), k), np.empty(len(queries), np.int64)
         ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
-        done = self._core.search(queries, k, *budget, ids, distances, counts, workers)
+        done = self._searcher.search(queries, k, *budget, ids, distances, counts, workers)
         return Hits(ids, distances, counts) if done else None
+
+    def search_some(
+        self,
+        queries: NDArray[np.floating[Any]],
+        k: int,
+        allowed: Filter,
+        rerank: int | None,
+        effort: Effort | None,
+        threads: int | None,
+        metric: SearchMetric | None,
+    ) -> Hits | None:
+        """Return the k nearest of the few items that a filter leaves, or None where that takes a plan."""
+        prepared, workers = self._prepared, self._budget(k, None, rerank, effort, threads)[0]
+        if queries.ndim not in (1, 2) or queries.shape[-1] != self._features or not len(queries):
+            return None
+        if not self._scans(metric):
+            return None
+        positions = prepared.positions_of(allowed)
+        if not 0 < len(positions) <= FEW_ITEMS:
+            return None
+        vectors = prepared.scanned_vectors if self._stored else prepared.decoded_vectors
+        rows = positions
+        if vectors is not None:
+            core = vectors.core
+        elif len(positions) <= FEW_CODES:
+            core = _core.VectorRuns(prepared.decode_at(positions))
+            rows = np.arange(len(positions), dtype=np.uint32)
+        else:
+            return None
+        shape = (*queries.shape[:-1], k)
+        ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        own = prepared.ids_at(positions)
+        if not core.nearest(queries, rows, own, metric or self._metric, distances, ids, workers):
+            return None
+        return Hits(ids, distances, len(own) if queries.ndim == 1 else np.full(len(queries), len(own)))
 
     def _scans(self, metric: SearchMetric | None) -> bool:
         """Return whether one vector is compared with all items by a metric here."""
@@ -121,40 +169,20 @@ class RowSearcher:
         """Return the nearest of all items of one vector or of each row, or None where that takes a plan."""
         prepared = self._prepared
         found = Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
-        if vectors is None and self._floats is not None:
-            rows = np.arange(prepared.count, dtype=np.uint32)
-            done = self._floats.nearest(queries, rows, prepared.ids, metric, distances, ids, threads)
-        elif vectors is not None or self._vectors is not None:
-            given = None if vectors is None else GivenVectors(vectors, self._features)
-            done = prepared.scan_vectors(given, queries, metric, ids, distances, threads)
-        else:
-            done = self._codes is not None and self._codes.search(queries, metric, distances, ids, threads)
+        exact = vectors is not None or self._stored
+        given = None if vectors is None else GivenVectors(vectors, self._features)
+        done = prepared.scan_vectors(given, queries, metric, ids, distances, threads, exact=exact)
+        if not done and not exact and self._codes is not None:
+            done = self._codes.search(queries, metric, distances, ids, threads)
         return found if done else None
-
-    @lazy_property
-    def _floats(self) -> _core.VectorRuns | None:
-        """Few items as vectors, where these are compared in less time than their integers, or their codes by tables."""
-        prepared = self._prepared
-        if prepared.count * self._features * 4 > EXPANDED:
-            return None
-        if self._vectors is not None:
-            positions = prepared.positions.astype(np.int64)
-            return _core.VectorRuns(prepared.vectors.rows(positions)) if prepared.vectors.integers else None
-        layout = self._coder.layout(prepared.snapshot.width)
-        if isinstance(layout, ScalarLayout):
-            directions = np.count_nonzero(layout.planes.allocation)  # that a query is projected on
-            if prepared.count * (self._features - directions) > self._features * directions:
-                return None
-        rows = [self._coder.decode(codes) for _, _, codes in prepared.items()]
-        return _core.VectorRuns(np.concatenate(rows).astype(np.float32, copy=False))
 
     @lazy_property
     def _codes(self) -> _core.CodeScan | None:
         """The lookup tables that score all codes, where they are of bit planes."""
         prepared = self._prepared
-        if not isinstance(prepared.tables, ScalarTables):
+        if not isinstance(prepared.tables, ScalarTables) or self._searcher is None:
             return None
-        return prepared.tables.scan(self._core, prepared.adc_codes, prepared.ids)
+        return prepared.tables.scan(self._searcher, prepared.adc_codes, prepared.ids)
 
 
 def _row_budget(
@@ -175,13 +203,10 @@ def _row_budget(
 
 
 def supports(prepared: PreparedSnapshot, *, stored: bool) -> bool:
-    """Return whether a `RowSearcher` can search a snapshot."""
-    scorer = prepared.scorer
-    if not isinstance(scorer, ProjectedScorer) or scorer.scales_queries or not prepared.count:
+    """Return whether a `RowSearcher` can search a snapshot: with decoded codes or vectors, and all of it in memory."""
+    if not isinstance(prepared.scorer, DecodedScorer) or not prepared.count:
         return False
-    if prepared.by_prefix or prepared.in_files:
-        return False
-    return not prepared.vectors.in_files if stored else code_decoder(scorer, prepared.snapshot.width) is not None
+    return not (prepared.by_prefix or prepared.in_files or (stored and prepared.vectors.in_files))
 
 
 def code_decoder(scorer: ProjectedScorer, width: int) -> _core.CoefficientDecoder | None:

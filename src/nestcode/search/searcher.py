@@ -19,8 +19,9 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import SMALL, Effort, Plan, check_k, count_candidates
+from nestcode.search.plan import Effort, IdFilter, Plan, check_k, count_candidates
 from nestcode.search.prepared import (
+    FEW_ITEMS,
     Estimates,
     Filter,
     Positions,
@@ -37,6 +38,7 @@ QUERIES = 256  # estimated and reranked at once
 NATIVE_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})  # that the core reads
 SETTING_TYPES = frozenset({int, type(None)})  # what other types mean, a plan decides
 MOST = 0.9  # of all items: hits are tested against a filter of so many ids, and not the items
+MANY = 0.25  # the same where all items are compared
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -108,15 +110,10 @@ class Searcher:
         if plan.vectors is not None:  # there may be none of items that the filter excludes
             return None
         check_k(k, len(snapshot))
-        if len(snapshot) <= max(SMALL, 2 * k) or plan.allowed.size < MOST * len(snapshot):
+        if len(snapshot) <= max(FEW_ITEMS, 2 * k) or plan.allowed.size < MOST * len(snapshot):
             return None
         found = self._search(self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None), plan, 2 * k)
-        kept = plan.allowed.contains(found.ids)
-        if (kept.sum(axis=1) < k).any():
-            return None
-        first = np.argsort(~kept, axis=1, kind="stable")[:, :k]
-        ids = np.take_along_axis(found.ids, first, axis=1)
-        return Hits(ids, np.take_along_axis(found.distances, first, axis=1), found.compared)
+        return _keep_allowed(found, plan.allowed, k)
 
     def search_rows(
         self,
@@ -129,6 +126,7 @@ class Searcher:
         threads: int | None,
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
+        allowed: IdFilter | None = None,
     ) -> Hits | None:
         """Return the k nearest items by default rank in one call of the core, or None where it cannot.
 
@@ -147,7 +145,20 @@ class Searcher:
         searcher = known[1]
         if searcher is None:
             return None
-        return searcher.search(queries, k, candidates, rerank, effort, threads, metric, vectors)
+        if allowed is None:
+            return searcher.search(queries, k, candidates, rerank, effort, threads, metric, vectors)
+        if candidates is not None or vectors is not None:
+            return None
+        found = searcher.search_some(queries, k, allowed, rerank, effort, threads, metric)
+        if found is not None:
+            return found
+        every = searcher.compares_all(k, effort)
+        share = min(allowed.size / len(snapshot), 1.0)
+        more = int(2.5 * k / share) + 8 if every and share else 2 * k  # of which the filter leaves k, mostly
+        if share < (MANY if every else MOST) or 2 * more > len(snapshot):
+            return None
+        found = searcher.search(queries, more, None, rerank, effort, threads, metric, None)
+        return None if found is None else _keep_allowed(found, allowed, k)
 
     def range_search(self, snapshot: Snapshot, plan: Plan, radius: float) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
@@ -220,6 +231,16 @@ class Searcher:
 
 def _scorer(coder: Coder | None, bits: int) -> Scorer:
     return HammingScorer(bits) if coder is None else scorer_for(coder, bits)
+
+
+def _keep_allowed(found: Hits, allowed: IdFilter, k: int) -> Hits | None:
+    """Return the first k hits of each query that a filter allows, or None where these are too few."""
+    kept = allowed.contains(found.ids)
+    if (kept.sum(axis=-1) < k).any():
+        return None
+    first = np.argsort(~kept, axis=-1, kind="stable")[..., :k]
+    ids = np.take_along_axis(found.ids, first, axis=-1)
+    return Hits(ids, np.take_along_axis(found.distances, first, axis=-1), found.compared)
 
 
 def _check_range(hits: Hits) -> None:

@@ -11,7 +11,7 @@ Stored vectors are compared where they lie (`cpp/nestcode/vector_rows.hpp`): a s
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -146,18 +146,6 @@ class StoredVectors:
         return cls(rows, scales)
 
 
-class VectorRun(Protocol):
-    """A sorted run of an index with its vectors."""
-
-    @property
-    def vectors(self) -> StoredVectors | None:
-        """The vectors of all codes, deleted ones too."""
-
-    @property
-    def mapped(self) -> MappedArrays:
-        """What is mapped from files."""
-
-
 class Vectors(ABC):
     """Vectors of items by key: by id, or by position."""
 
@@ -200,12 +188,18 @@ class Vectors(ABC):
 
 
 class RunVectors(Vectors):
-    """The stored vectors of an index, by their positions in all runs together."""
+    """Vectors of the runs of an index, by their positions in all runs together.
 
-    def __init__(self, runs: Sequence[VectorRun]) -> None:
-        self._runs = runs
-        self._stored = [run.vectors for run in runs if run.vectors is not None]
+    Args:
+        stored: the vectors of each run.
+        mapped: what is mapped from files, if any is.
+
+    """
+
+    def __init__(self, stored: Sequence[StoredVectors], mapped: Sequence[MappedArrays] = ()) -> None:
+        self._stored, self._mapped = stored, mapped
         self.core = _core.VectorRuns([stored.core for stored in self._stored])
+        self.features = stored[0].rows.shape[1] if stored else 0
         self.in_files = any(stored.read_ahead for stored in self._stored)
         self.integers = any(len(stored.scales) > 0 for stored in self._stored)
         self._ahead = ReadAhead()
@@ -228,7 +222,12 @@ class RunVectors(Vectors):
 
     def rows(self, keys: Ids) -> Floats:
         """Return the vectors at these positions, (positions, features)."""
-        out = np.empty((len(keys), self._stored[0].rows.shape[1]), dtype=np.float32)
+        adjacent = _as_slice(keys)
+        if len(self._stored) == 1 and adjacent is not None:
+            only = self._stored[0]
+            if only.rows.dtype == np.float32 and only.guard is None:
+                return only.rows[adjacent]
+        out = np.empty((len(keys), self.features), dtype=np.float32)
         self.core.expand(np.ascontiguousarray(keys), out, CORES)
         self.check()
         return out
@@ -239,8 +238,8 @@ class RunVectors(Vectors):
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
-        for run in self._runs:
-            run.mapped.check()
+        for arrays in self._mapped:
+            arrays.check()
 
 
 class GivenVectors(Vectors):
@@ -280,8 +279,8 @@ class GivenVectors(Vectors):
         """Return the vectors of these ids, (ids, features)."""
         self._check_ids(keys)
         if self._array is not None:
-            whole = len(keys) > 0 and keys[-1] - keys[0] == len(keys) - 1 and bool((np.diff(keys) == 1).all())
-            rows: NDArray[Any] = self._array[keys[0] : keys[-1] + 1] if whole else self._array[keys]
+            adjacent = _as_slice(keys)
+            rows: NDArray[Any] = self._array[keys if adjacent is None else adjacent]
             return rows
         if not len(keys):
             return np.empty((0, self._features), dtype=np.float32)
@@ -315,6 +314,13 @@ class GivenVectors(Vectors):
             missing = next((key for key in keys.reshape(-1).tolist() if key >= 0 and key not in self.source), None)
             if missing is not None:
                 raise InvalidInput(f"vectors must have an entry for each id, but id {missing} is not in the mapping")
+
+
+def _as_slice(keys: Ids) -> slice | None:
+    """Return keys that follow each other as a slice, which copies nothing, or None."""
+    if not len(keys) or keys[-1] - keys[0] != len(keys) - 1 or not (np.diff(keys) == 1).all():
+        return None
+    return slice(int(keys[0]), int(keys[-1]) + 1)
 
 
 def median(queries: NDArray[Any]) -> NDArray[Any]:
