@@ -154,8 +154,14 @@ def test_hits_have_names(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("one\ntwo\n")
     found = lines("search", index, tmp_path / "photos", "-k", 1, "--names", tmp_path / "names.txt")
     assert [line["names"] for line in found] == [["one"], ["two"], [None]]
+    note = run("search", index, tmp_path / "photos", "--names", tmp_path / "names.txt").stderr
+    assert "names.txt has 2 items and the index 3" in note
+    assert not run("search", index, tmp_path / "photos", "--names", tmp_path / "photos").stderr
     assert "below/c.png" in fine("search", index, tmp_path / "photos", "--names", tmp_path / "photos")
     assert "there is no file" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "no")
+    (tmp_path / "names.txt").write_bytes("odd\u2028\x0b\x0c\x1c\x85\r one\r\n\ntwo".encode())
+    found = lines("search", index, tmp_path / "photos", "-k", 1, "--names", tmp_path / "names.txt")
+    assert [line["names"] for line in found] == [["odd\u2028\x0b\x0c\x1c\x85\r one"], [""], ["two"]]
     (tmp_path / "names.txt").write_bytes(b"caf\xe9")
     assert "must be UTF-8 text" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "names.txt")
 

@@ -331,6 +331,13 @@ def test_no_file_outside_of_the_page_is_sent(small: httpx.Client, path: str) -> 
     assert b" 404 " in answer.split(b"\r\n")[0]
 
 
+def test_a_line_of_text_is_an_item_whatever_it_contains(tmp_path: Path) -> None:
+    texts = ["one\u2028\x0b\x0c\x1c\x85", "", "two\r", "three"]
+    (tmp_path / "texts.txt").write_bytes("\n".join(texts).encode())
+    items = Items.open(tmp_path / "texts.txt")
+    assert [items.show(i)[0].decode() for i in range(len(items))] == [text.removesuffix("\r") for text in texts]
+
+
 def test_items_are_shown_by_id_only(small: httpx.Client) -> None:
     assert small.get("/v1/items/1").text == "two"
     for wrong in ("2", "-1", "x", "99999999999999999999", "1.5"):

@@ -83,6 +83,8 @@ def search(
     with Index.open(paths) as opened:
         if rank == "exact" and vectors is None and opened.vector_type is None:
             raise typer.BadParameter("--rank exact needs the original vectors: give them by --vectors")
+        if names is not None and item_names is not None:
+            note_count(names, len(item_names), len(opened))
         points = read_queries(opened, queries, array, size, codes=codes)
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
@@ -115,6 +117,7 @@ def read_queries(opened: "Index", path: Path, array: str | None, size: int, *, c
 
 def _read_names(path: Path) -> Sequence[str]:
     from nestcode.data.folder import image_files
+    from nestcode.data.lines import read_lines
 
     if path.is_dir():
         return [str(file.relative_to(path)) for file in image_files(path)]
@@ -122,10 +125,16 @@ def _read_names(path: Path) -> Sequence[str]:
         raise FileNotFoundError(
             f"there is no file {path}: give a text file with one line per id, or the folder of images"
         )
-    try:
-        return path.read_text("utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} must be UTF-8 text with one line per id, got other bytes: convert it") from error
+    return read_lines(path)
+
+
+def note_count(path: Path, named: int, items: int) -> None:
+    """Print a note where a file or a folder names more or fewer items than there are."""
+    if named != items:
+        messages().print(
+            f"{escape(str(path))} has {named:,} items and the index {items:,}: the first of them belongs to id 0",
+            soft_wrap=True,
+        )
 
 
 def _write(out: Path, hits: "Hits") -> None:

@@ -9,6 +9,7 @@ import typer
 
 from nestcode.cli.files import item_coder
 from nestcode.cli.options import CoderIfAny, check_positive, messages
+from nestcode.cli.search import note_count
 from nestcode.errors import InvalidInput, Unavailable, import_extra
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def serve(
             threads=threads,
             limits=limits,
         )
+        if items is not None and paths and service.items is not None:
+            note_count(items, len(service.items), len(service.index))
         app = create_app(service, token=token, local=is_loopback(host), origins=tuple(cors or ()))
         if host in ("0.0.0.0", "::"):
             messages().print("Other machines reach this server under the name of this one.")

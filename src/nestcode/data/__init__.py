@@ -3,7 +3,7 @@
 `samples.py` has small data without a download: scikit-learn's digits and sample images, and a toy data set.
 `cifar10.py`, `mnist.py` and `glove.py` read public data sets. `folder.py` reads your own images as squares of one size,
 for training; `images.py` reads them at their own sizes, for compression, by `image_file.py`; `png.py`
-writes PNG files.
+writes PNG files. `lines.py` reads texts.
 """
 
 from nestcode.data.cifar10 import cifar10, fetch_cifar10

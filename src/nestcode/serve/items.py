@@ -10,6 +10,7 @@ import numpy as np
 
 from nestcode.data import ImageFolder
 from nestcode.data.folder import pillow
+from nestcode.data.lines import read_lines
 from nestcode.errors import InvalidInput
 
 SIDE = 128  # pixels, of the images of a folder
@@ -34,10 +35,7 @@ class Items:
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}: give a folder of images, a .npy file or a text file")
         if path.suffix != ".npy":
-            try:
-                return cls("text", path.read_text("utf-8").splitlines())
-            except UnicodeDecodeError as error:
-                raise InvalidInput(f"{path} must be UTF-8 text with a line per item, got other bytes") from error
+            return cls("text", read_lines(path))
         images = np.load(path, mmap_mode="r", allow_pickle=False)
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
             raise InvalidInput(

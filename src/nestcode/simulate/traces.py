@@ -61,7 +61,7 @@ def read_trace(path: str | os.PathLike[str], period: float = 1.0) -> Doubles:
 def _parse_lines(text: str, path: str) -> Iterator[tuple[int, list[float]]]:
     """Yield the number of each line with its values."""
     first = True
-    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         cells = re.split(r"[,;\s]+", line.partition("#")[0].strip(" \t,;"))
         if cells == [""]:
             continue
