@@ -157,8 +157,22 @@ def test_info_reports_the_coders_expected_error() -> None:
         assert known.expected_error >= exact.expected_error * 0.999
         assert exact.expected_error == some_coder().expected_error(length)
         assert json.loads(known.to_json())["length"] == length
-        assert f"{length} bits of every item" in str(known)
+        assert f"{length} of 150 bits per item arrived" in str(known)
     assert stream_info(data[:start]).expected_error == pytest.approx(some_coder().expected_error(0), rel=1e-4)
+
+
+def test_the_expected_error_is_the_mean_over_items_that_a_group_has_reached_or_not() -> None:
+    items = some_items(2000)
+    coder = LinearCoder(width=150).fit(items)
+    data = compress(items, coder)
+    start = stream_info(data).header_bytes
+    for cut in np.linspace(start, len(data), 23).astype(int).tolist():
+        decoder = StreamDecoder(coder)
+        decoder.feed(data[:cut])
+        expected = np.mean([coder.expected_error(length) for length in decoder.lengths.tolist()])
+        assert stream_info(data[:cut], coder).expected_error == pytest.approx(expected, rel=1e-6)
+        error = np.mean((decompress(data[:cut], coder) - items) ** 2)
+        assert stream_info(data[:cut]).expected_error == pytest.approx(error, rel=0.1), cut
 
 
 def test_entropy_coding_is_skipped_where_it_does_not_pay() -> None:

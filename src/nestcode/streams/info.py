@@ -40,7 +40,8 @@ class ItemStreamInfo(StreamInfo):
         size = " x ".join(map(str, self.shape))
         lines = [
             f"{self.count} items of {size} {self.dtype}, {self.width} bits each",
-            f"{self.length} bits of every item arrived, expected MSE {self.expected_error:.4g}",
+            f"{self.bits / max(self.count, 1):.4g} of {self.width} bits per item arrived, expected MSE "
+            f"{self.expected_error:.4g}",
             *self.payload_lines(self.kind, ", entropy coded" if self.entropy else ""),
         ]
         return "\n".join(lines)
@@ -53,7 +54,7 @@ def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None
     >>> import nestcode as nc
     >>> X = np.random.default_rng(0).standard_normal((100, 8))
     >>> print(str(stream_info(nc.compress(X, nc.LinearCoder(width=32).fit(X)))).splitlines()[1])
-    32 bits of every item arrived, expected MSE 0.005486
+    32 of 32 bits per item arrived, expected MSE 0.005486
     >>> data = nc.compress_images([np.zeros((64, 48), dtype=np.uint8)], names=["black.png"])
     >>> stream_info(data).names, stream_info(data).shapes
     (('black.png',), ((64, 48),))
@@ -81,13 +82,18 @@ def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None
 def describe(header: Header, payload: Payload | CountedBits, coder: Coder | None, size: int) -> ItemStreamInfo:
     """Return what is known of a stream of items, of which `size` bytes arrived."""
     runs = header.runs(payload.bits, header.width)
-    length = runs[-1][2] if runs else header.width
-    error = header.error_at(length) if coder is None else coder.expected_error(length) * header.scale**2
+    # A group of bits arrives item after item: the items that it has reached have a smaller error than the others.
+    shares = [((end - begin) / header.count, reached) for begin, end, reached in runs] or [(1.0, header.width)]
+    error = sum(share * _expected_error(header, coder, reached) for share, reached in shares)
     return ItemStreamInfo(
         header_bytes=header.size, total_bytes=header.total, count=header.count, shape=header.shape,
-        dtype=header.numpy_dtype.name, width=header.width, length=length,
+        dtype=header.numpy_dtype.name, width=header.width, length=shares[-1][1],
         bits=sum((end - begin) * reached for begin, end, reached in runs), expected_error=error,
         coder=header.coder, kind=header.kind, scale=header.scale, embedded=header.embedded > 0, entropy=header.entropy,
         verified=payload.verified, unverified=payload.unverified, damaged=payload.damaged,
         trailing=max(size - header.total, 0),
     )  # fmt: skip
+
+
+def _expected_error(header: Header, coder: Coder | None, length: int) -> float:
+    return header.error_at(length) if coder is None else coder.expected_error(length) * header.scale**2
