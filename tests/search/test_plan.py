@@ -525,13 +525,18 @@ def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -
     assert_same(hits, index.search(Q, 10, candidates=ROWS, filter=ids, **by_rank(rank, vectors)))
 
 
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probe lists where there are more than 1,000 items."""
+    for module in ("prepared", "row_search"):
+        monkeypatch.setattr(f"nestcode.search.{module}.FEW_ITEMS", 1000)
+
+
+@pytest.mark.usefixtures("probed")
 @pytest.mark.parametrize(
     ("kind", "vectors"), [("linear", None), ("residual", None), ("cell", "float32"), ("graph", "float32")]
 )
-def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_finds(
-    kind: str, vectors: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nestcode.search.prepared.FEW_ITEMS", 1000)  # of more, lists are probed
+def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_finds(kind: str, vectors: Any) -> None:
     rows = twins.clustered(9000, seed=3)
     index = Index(fitted("linear" if kind == "graph" else kind), vectors=vectors, graph=kind == "graph")
     index.add(rows)

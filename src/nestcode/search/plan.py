@@ -268,7 +268,10 @@ class IdFilter:
         if self._ids is not None and LOOK_UP * len(self._ids) < len(run.ids):
             found = np.unique(run.find(self._ids))
             return found[found >= 0].astype(np.uint32)
-        return _not_deleted(run, self.contains(_all_ids(run)))
+        ids = _all_ids(run)
+        if self._dense is None:
+            return _not_deleted(run, self.contains(ids))
+        return _not_deleted(run, self._dense.take(ids, mode="clip"))
 
     def contains(self, ids: StoredIds) -> NDArray[np.bool_]:
         """Return whether items of these ids may be found."""
@@ -291,13 +294,15 @@ class IdFilter:
 
 
 def _all_ids(run: SortedRun) -> StoredIds:
-    run.mapped.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
+    if "ids" in run.mapped:
+        run.mapped.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
     return run.ids
 
 
 def _not_deleted(run: SortedRun, mask: NDArray[np.bool_]) -> Positions:
-    mask[run.tombstones] = False
-    return np.flatnonzero(mask).astype(np.uint32)
+    if len(run.tombstones):
+        mask[run.tombstones] = False
+    return mask.nonzero()[0].astype(np.uint32)
 
 
 def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object, *, stored: bool) -> Rank:

@@ -133,9 +133,12 @@ class RowSearcher:
         if not self._scans(metric):
             return None
         positions = prepared.positions_of(allowed)
-        if not 0 < len(positions) <= FEW_ITEMS:
-            return None
         vectors = prepared.scanned_vectors if self._stored else prepared.decoded_vectors
+        few = FEW_ITEMS
+        if effort is None and vectors is not None and not prepared.by_graph:
+            few = max(prepared.few, 2 * FEW_ITEMS)
+        if not 0 < len(positions) <= few:
+            return None
         rows = positions
         if vectors is not None:
             core = vectors.core

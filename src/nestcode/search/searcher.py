@@ -1,6 +1,7 @@
 """The searcher of an index: runs a plan on a snapshot, step by step (the steps are drawn in `nestcode.search`)."""
 
 from functools import partial
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from nestcode.search.prepared import (
     Snapshot,
     SortedRun,
 )
-from nestcode.search.row_search import RowSearcher, supports
+from nestcode.search.row_search import FEW, RowSearcher, supports
 from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
 from nestcode.search.vectors import VectorsById
 
@@ -154,8 +155,12 @@ class Searcher:
             return found
         every = searcher.compares_all(k, effort)
         share = min(allowed.size / len(snapshot), 1.0)
-        more = int(2.5 * k / share) + 8 if every and share else 2 * k  # of which the filter leaves k, mostly
-        if share < (MANY if every else MOST) or 2 * more > len(snapshot):
+        few = queries.ndim == 1 or len(queries) <= FEW
+        if share < (MANY if every and few else MOST):
+            return None
+        # So many hits of an exact search that a filter of random ids leaves k, by five standard deviations.
+        more = int((k + 5 * sqrt(k * (1 - share))) / share) + 2 if every else 2 * k
+        if 2 * more > len(snapshot):
             return None
         found = searcher.search(queries, more, None, rerank, effort, threads, metric, None)
         return None if found is None else _keep_allowed(found, allowed, k)
