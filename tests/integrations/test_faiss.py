@@ -17,6 +17,7 @@ import nestcode as nc
 from nestcode.arrays import Floats
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.integrations.faiss import NestedIndex, from_faiss, read_index, to_faiss, write_index
+from nestcode.search.plan import Effort
 from nestcode.storage import Record, read_record, write_record
 
 D = 12
@@ -279,12 +280,35 @@ def test_int8_vectors_are_kept_in_files(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.reconstruct_n(), index.reconstruct_n(), rtol=1e-6)
 
 
+def test_the_tuned_effort_is_kept_in_files(tmp_path: Path) -> None:
+    index = NestedIndex(D, width=48, rows_to_fit=100)
+    index.add(vectors(100))
+    assert index.index is not None
+    default = index.index.effort
+    for effort in (Effort(candidates=70, items=100, rerank=14, k=3), None, default):
+        index.index.effort = effort
+        write_index(index, tmp_path / "a.index")
+        again = read_index(tmp_path / "a.index")
+        assert again.index is not None
+        assert again.index.effort == effort
+    record = index.to_record()
+    settings = {name: value for name, value in record.settings.items() if name != "effort"}
+    write_record(tmp_path / "b.index", Record(record.kind, 2, settings, record.arrays))
+    old = read_index(tmp_path / "b.index").index
+    assert old is not None
+    assert old.effort == default
+    forged = Record(record.kind, 3, {**settings, "effort": {**vars(default), "k": 0}}, record.arrays)
+    write_record(tmp_path / "c.index", forged)
+    with pytest.raises(DamagedFile, match="is not a valid NestedIndex"):
+        read_index(tmp_path / "c.index")
+
+
 @pytest.mark.parametrize(("rows_to_fit", "stored"), [(1000, "float32"), (100, None)])
 def test_files_of_version_1_hold_vectors_or_codes(rows_to_fit: int, stored: Any, tmp_path: Path) -> None:
     index = NestedIndex(D, width=48, rows_to_fit=rows_to_fit, vectors=None)
     index.add(vectors(100))
     record = index.to_record()
-    settings = {name: value for name, value in record.settings.items() if name != "vectors"}
+    settings = {name: value for name, value in record.settings.items() if name not in ("vectors", "effort")}
     write_record(tmp_path / "a.index", Record(record.kind, 1, settings, record.arrays))
     again = read_index(tmp_path / "a.index")
     assert again.vectors == stored

@@ -4,7 +4,7 @@ import os
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Floats, Ids, check_int, check_rows, next_ids
 from nestcode.coders import CellCoder, Coder, coder_from_record
@@ -57,7 +57,7 @@ class NestedIndex:
 
     """
 
-    KIND, VERSION = "NestedIndex", 2  # of the file
+    KIND, VERSION = "NestedIndex", 3  # of the file
     is_trained = True  # add works at any time
 
     def __init__(
@@ -127,7 +127,7 @@ class NestedIndex:
         """
         if isinstance(self._items, Index):
             return
-        rows = check_rows(x, self.d)
+        rows = self._rows(x)
         coder = CellCoder(self.width, "cosine" if self.metric == "cosine" else "l2").fit(rows)
         index = Index(coder, vectors=self.vectors)
         index.effort = EFFORT
@@ -136,7 +136,7 @@ class NestedIndex:
 
     def add(self, x: ArrayLike) -> None:
         """Add vectors, (n, d), under the next ids."""
-        rows = check_rows(x, self.d)
+        rows = self._rows(x)
         self.add_with_ids(rows, next_ids(self.next_id - 1, len(rows)))
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
@@ -147,7 +147,7 @@ class NestedIndex:
         >>> index.search([[1, 0.9]], 3)[1]
         array([[10, 20, -1]])
         """
-        rows = check_rows(x, self.d)
+        rows = self._rows(x)
         if not len(rows):
             return
         if isinstance(self._items, FlatVectors):
@@ -188,7 +188,7 @@ class NestedIndex:
                 f"search takes params and filter, got {', '.join(others)}: instead of nprobe or efSearch, set "
                 "index.index.effort, or call index.index.tune"
             )
-        rows, allowed = check_rows(x, self.d), self._allowed(params, filter)
+        rows, allowed = self._rows(x), self._allowed(params, filter)
         hits = self._items.search(rows, k, metric=self.metric, filter=allowed, threads=None)
         return scores(hits.distances, hits.ids, self.metric), hits.ids
 
@@ -204,7 +204,7 @@ class NestedIndex:
         The hits of row i are `D[lims[i]:lims[i + 1]]`, nearest first. The search is exhaustive, so it misses none;
         `index.index.range_search(x, radius, candidates=...)` scores fewer.
         """
-        rows, allowed = check_rows(x, self.d), self._allowed(params, filter)
+        rows, allowed = self._rows(x), self._allowed(params, filter)
         radius, count = radius_of(thresh, self.metric), max(self.ntotal, 1)
         hits = self._items.range_search(
             rows, radius, candidates=count, metric=self.metric, filter=allowed, threads=None
@@ -277,6 +277,15 @@ class NestedIndex:
             raise InvalidInput(f"ni must be at most the number of items {self.ntotal}, got {ni}: leave it out for all")
         return self.reconstruct_batch(range(first, first + count))
 
+    def _rows(self, x: ArrayLike) -> NDArray[Any]:
+        rows = check_rows(x)
+        if rows.shape[1] != self.d:
+            raise InvalidInput(
+                f"vectors must have the {self.d} features of the index, got {rows.shape[1]}: embed all by one model, "
+                "or make another index"
+            )
+        return rows
+
     def _allowed(self, params: Any, filter: Filter) -> Filter:  # noqa: A002
         """Return the filter of a search, given ours or FAISS's search parameters."""
         if params is None:
@@ -315,6 +324,7 @@ class NestedIndex:
             return Record(self.KIND, self.VERSION, settings, {"ids": items.ids, "rows": items.vectors})
         assert items.coder is not None
         coder, ids = items.coder.to_record(), items.ids
+        settings["effort"] = None if items.effort is None else vars(items.effort)
         settings["coder"] = {"kind": coder.kind, "version": coder.version, "settings": coder.settings}
         arrays = {f"coder.{name}": array for name, array in coder.arrays.items()}
         arrays |= {"ids": ids, "codes": items.codes(ids).packed}
@@ -343,9 +353,12 @@ class NestedIndex:
             index._items.add(arrays["rows"], ids=arrays["ids"])
         else:
             own = {name.removeprefix("coder."): array for name, array in arrays.items() if name.startswith("coder.")}
-            settings = {"vectors": None, **settings}  # files of version 1 hold codes only
+            # Files of version 1 hold codes only, and those of version 2 no effort.
+            settings = {"vectors": None, "effort": vars(EFFORT), **settings}
+            effort = settings.pop("effort")
             index = cls(**settings, coder=coder_from_record(Record(**stored, arrays=own), path))
             assert index.index is not None
+            index.index.effort = None if effort is None else Effort(**effort)
             vectors = arrays.get("vectors")
             if vectors is not None and "scales" in arrays:
                 vectors = vectors * arrays["scales"][:, None]
