@@ -136,10 +136,20 @@ def test_forged_documents_are_refused(text: str, tmp_path: Path) -> None:
         NestcodeDocumentStore.load_from_disk(path)
 
 
+def test_documents_are_saved_before_they_are_embedded(tmp_path: Path) -> None:
+    made = NestcodeDocumentStore(width=40)
+    made.write_documents([Document(id="a", content="one"), Document(id="b", content="two")])
+    made.save_to_disk(tmp_path / "store")
+    again = NestcodeDocumentStore.load_from_disk(tmp_path / "store")
+    assert again.filter_documents() == made.filter_documents()
+    assert again.to_dict() == made.to_dict()
+    assert again.embedding_retrieval([1.0, 0.0]) == []
+    again.write_documents([Document(id="a", content="one", embedding=[1.0, 0.0])], DuplicatePolicy.OVERWRITE)
+    assert again.embedding_retrieval([1.0, 0.0])[0].id == "a"
+
+
 def test_unsavable_stores_are_refused(tmp_path: Path) -> None:
     made = NestcodeDocumentStore()
-    with pytest.raises(InvalidInput, match="add documents first"):
-        made.save_to_disk(tmp_path / "store")
     made.write_documents([Document(embedding=[1.0], meta={"when": object()})])
     with pytest.raises(InvalidInput, match="JSON"):
         made.save_to_disk(tmp_path / "store")

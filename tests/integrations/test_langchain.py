@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,14 +139,42 @@ def test_forged_documents_are_refused(text: str, tmp_path: Path) -> None:
         NestcodeVectorStore.load_local(tmp_path, EMBEDDING)
 
 
-def test_unsavable_stores_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"when": object()}, "not JSON serializable"),
+        ({"mean": float("nan")}, "Out of range"),
+        ({"text": "\ud800"}, "surrogates"),
+        ({1: "one", "1": "uno"}, "the key 1"),
+        ({"a": {"b": {None: 3}}}, "a: b: the key None"),
+        ({"box": (1, 2)}, r"box: \(1, 2\)"),
+        ({"boxes": [[1], (1, 2)]}, r"boxes: \[\[1\], \(1, 2\)\]"),
+    ],
+)
+def test_metadata_that_json_changes_is_refused(metadata: dict[Any, Any], named: str, tmp_path: Path) -> None:
     store = NestcodeVectorStore(EMBEDDING)
-    with pytest.raises(InvalidInput, match="add documents first"):
-        store.save_local(tmp_path)
-    store.add_texts(["a"], [{"when": object()}])
-    with pytest.raises(InvalidInput, match="JSON"):
+    store.add_texts(["a", "b"], [{"fine": [1, None, {"x": 0.1}]}, metadata], ids=["a", "b"])
+    with pytest.raises(InvalidInput, match=f"metadata must be JSON values to be saved, got .*{named}"):
         store.save_local(tmp_path)
     assert list(tmp_path.iterdir()) == []
+    store.delete(["b"])
+    store.save_local(tmp_path)
+    again = NestcodeVectorStore.load_local(tmp_path, EMBEDDING)
+    assert again.get_by_ids(["a"])[0].metadata == {"fine": [1, None, {"x": 0.1}]}
+
+
+def test_an_empty_store_keeps_its_settings(tmp_path: Path) -> None:
+    coder = nc.LinearCoder(24, "cosine").fit(np.random.default_rng(0).standard_normal((100, SIZE)))
+    for number, store in enumerate(
+        [NestcodeVectorStore(EMBEDDING, width=40, rows_to_fit=200), NestcodeVectorStore(EMBEDDING, coder=coder)]
+    ):
+        store.save_local(tmp_path / str(number))
+        again = NestcodeVectorStore.load_local(tmp_path / str(number), EMBEDDING)
+        assert len(again) == 0
+        for one in (store, again):
+            one.add_texts([str(i) for i in range(200)], ids=[str(i) for i in range(200)])
+        assert again.similarity_search_with_score("7", k=3) == store.similarity_search_with_score("7", k=3)
+        assert repr(again._collection._index) == repr(store._collection._index)
 
 
 def test_refused_texts_leave_the_store_unchanged() -> None:
@@ -153,7 +182,7 @@ def test_refused_texts_leave_the_store_unchanged() -> None:
     with pytest.raises(InvalidInput, match="for each text"):
         store.add_texts(["c"], ids=["1", "2"])
     store._embedding = DeterministicFakeEmbedding(size=SIZE + 1)
-    with pytest.raises(InvalidInput, match="features"):
+    with pytest.raises(InvalidInput, match=f"must have the {SIZE} features of the index, got {SIZE + 1}: embed all"):
         store.add_texts(["c"], ids=["1"])
     assert [document.page_content for document in store.get_by_ids(["1", "2"])] == ["a", "b"]
     assert store.add_texts([]) == []

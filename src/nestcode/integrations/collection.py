@@ -19,7 +19,8 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.integrations.faiss import NestedIndex
 from nestcode.storage import Record, read_record, write_record
 
-VERSION = 2  # of the file
+VERSION = NestedIndex.VERSION  # of the file, which holds such an index
+SETTINGS = ("width", "rows_to_fit", "vectors")  # of an index, that a store takes
 Document = TypeVar("Document")
 
 
@@ -63,7 +64,7 @@ class Collection(Generic[Document]):
                     ) from error
                 index = self._index
                 if index is None:
-                    index = NestedIndex(vectors.shape[1], metric="cosine", **self.settings)
+                    index = self._make_index(vectors.shape[1])
                 first = index.next_id
                 index.add(vectors)
                 self._index = index
@@ -71,6 +72,9 @@ class Collection(Generic[Document]):
             self.documents.update(documents)
             for row, name in enumerate(rows, start=first):
                 self._rows[name], self._names[row] = row, name
+
+    def _make_index(self, features: int) -> NestedIndex:
+        return NestedIndex(features, metric="cosine", **self.settings)
 
     def delete(self, names: Iterable[str]) -> int:
         """Delete the documents with these names, and return how many there were."""
@@ -109,18 +113,14 @@ class Collection(Generic[Document]):
     def save(self, path: str | os.PathLike[str], kind: str, dump: Callable[[Document], list[Any]]) -> None:
         """Write a file atomically, where `dump` gives the JSON values of a document."""
         with self.lock:
-            if self._index is None:
-                raise InvalidInput("a store to save must hold embeddings, got an empty one: add documents first")
-            entries = [[self._rows.get(name), name, *dump(document)] for name, document in self.documents.items()]
-            try:
-                text = json.dumps(entries, ensure_ascii=False, allow_nan=False)
-            except (TypeError, ValueError) as error:
-                raise InvalidInput(
-                    f"metadata must be JSON values to be saved, got another type or NaN ({error}): convert them first"
-                ) from error
-            index = self._index.to_record()
-        arrays = {**index.arrays, "documents": np.frombuffer(text.encode(), dtype=np.uint8)}
-        write_record(path, Record(kind, VERSION, index.settings, arrays))
+            entries = [_to_json([self._rows.get(name), name, *dump(one)]) for name, one in self.documents.items()]
+            index, coder = self._index, self.settings.get("coder")
+            if index is None and coder is not None:  # the file keeps it
+                index = self._make_index(coder.n_features_in_)
+            without = {name: self.settings.get(name) for name in SETTINGS}  # what there is before the first embedding
+            record = Record(kind, VERSION, without, {}) if index is None else index.to_record()
+        arrays = {**record.arrays, "documents": np.frombuffer(b"[" + b",".join(entries) + b"]", dtype=np.uint8)}
+        write_record(path, Record(kind, VERSION, record.settings, arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], kind: str, parse: Callable[..., Document]) -> Self:
@@ -132,21 +132,53 @@ class Collection(Generic[Document]):
                 "give a file of this kind of store, or upgrade nestcode"
             )
         arrays = dict(record.arrays)
-        self = cls({name: record.settings.get(name) for name in ("width", "rows_to_fit", "vectors")})
+        self = cls({name: record.settings.get(name) for name in SETTINGS})
         try:
             for row, name, *values in json.loads(arrays.pop("documents").tobytes()):
                 self.documents[name] = parse(name, *values)
                 if row is not None:
                     self._rows[name] = operator.index(row)
                     self._names[row] = name
-            if not np.array_equal(sorted(self._rows.values()), np.sort(arrays["ids"])):
+            if not np.array_equal(sorted(self._rows.values()), np.sort(arrays.get("ids", ()))):
                 raise ValueError("they have other ids than its embeddings")
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise DamagedFile(f"the documents in {path} are damaged ({error}): restore a copy") from error
-        self._index = NestedIndex.from_record(
-            Record(NestedIndex.KIND, record.version, record.settings, arrays), str(path)
-        )
+        if "d" in record.settings:
+            self._index = NestedIndex.from_record(
+                Record(NestedIndex.KIND, record.version, record.settings, arrays), str(path)
+            )
         return self
+
+
+def _to_json(entry: list[Any]) -> bytes:
+    """Return a document as JSON; raise if it would be read as another one."""
+    try:
+        text = json.dumps(entry, ensure_ascii=False, allow_nan=False)
+        encoded = text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"metadata must be JSON values to be saved, got another type or NaN in document {entry[1]!r} ({error}): "
+            "convert them first"
+        ) from error
+    if json.loads(text) != entry:
+        raise InvalidInput(
+            f"metadata must be JSON values to be saved, got {_changed(entry, json.loads(text))} in document "
+            f"{entry[1]!r}: make keys strings, and tuples lists"
+        )
+    return encoded
+
+
+def _changed(value: Any, read: Any) -> str:
+    """Return the first key or value that JSON changes, to be shown."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                return f"the key {key!r}"
+            if inner != read[key]:
+                return f"{key}: {_changed(inner, read[key])}" if isinstance(inner, dict) else f"{key}: {inner!r:.60}"
+    if isinstance(value, list):
+        return next(_changed(inner, other) for inner, other in zip(value, read, strict=True) if inner != other)
+    return f"{value!r:.60}"
 
 
 def _check_names(names: Iterable[str]) -> list[str]:
