@@ -476,11 +476,11 @@ class PreparedSnapshot:
 
     @lazy_property
     def _by_tables(self) -> bool:
-        """Whether tables compare all codes in less time than vectors do: a query is projected on few directions."""
+        """Whether codes are compared in less time than vectors: projecting a query takes as long as some of these."""
         if not isinstance(self._layout, ScalarLayout) or self.filtered:
             return False
         directions, features = len(np.unique(self._layout.planes.allocation)), self._features
-        return self.count * (features - directions) > features * directions
+        return self.count * (features - directions) > 2 * features * directions
 
     @property
     def _features(self) -> int:
@@ -535,11 +535,10 @@ class PreparedSnapshot:
         Vectors are the given ones, else those that the index stores where the search is exact, else decoded codes.
         """
         if given is None:
-            vectors = self.scanned_vectors if exact else self.decoded_vectors
-            own, positions = self.ids, self.positions
-            return vectors is not None and vectors.core.nearest(
-                queries, positions, own, metric, distances, ids, threads
-            )
+            vectors = self.scanned_vectors if exact else None if self._by_tables else self.decoded_vectors
+            if vectors is None:
+                return False
+            return vectors.core.nearest(queries, self.positions, self.ids, metric, distances, ids, threads)
         if given.core is None or self._largest_id >= given.core.count:
             return False
         keys = self.sorted_ids
