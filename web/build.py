@@ -17,7 +17,7 @@ OUT = ROOT / "src/nestcode/serve/static/nest"
 CODECS = [ROOT / f"src/nestcode/coders/pretrained/{name}.coder" for name in ("photos", "photos-1")]
 HEADERS = (
     "context_mixing", "image_bitplanes", "image_decoder", "image_filter", "image_filter_weights", "image_models",
-    "image_reconstruction", "image_start", "range_coder",
+    "image_reconstruction", "image_start", "range_coder", "vectors",
 )  # fmt: skip
 SOURCES = [*(ROOT / f"cpp/nestcode/{name}.hpp" for name in HEADERS), ROOT / "web/decoder.cpp", *CODECS, Path(__file__)]
 # Without fused multiplications pixels are those of other machines.

@@ -22,6 +22,7 @@
 
 #include "image_bitplanes.hpp"
 #include "image_filter.hpp"
+#include "vectors.hpp"
 
 namespace nestcode {
 
@@ -142,51 +143,59 @@ inline ColorMatrix color_matrix(const std::array<std::int8_t, kRotationBytes>& r
     return colors;
 }
 
-// Values of a line of a block, in registers of four: the compiler's vector extension, as its own vectorization of these
-// loops fails.
-template <std::size_t kCount>
+// Values of a line of a block, in registers of `kBytes`: the compiler's vector extension, as its own vectorization of
+// these loops fails. All that takes or returns them is inlined into functions for an instruction set.
+template <std::size_t kCount, std::size_t kBytes>
 struct BasicLanes {
-    using Register = float __attribute__((vector_size(16)));
-    static constexpr std::size_t kRegisters = kCount / 4;
+    using Register = typename Vector<kBytes>::Floats;
+    static constexpr std::size_t kRegisters = kCount * sizeof(float) / kBytes;
     Register at[kRegisters];
 
-    static BasicLanes load(const float* from) {
+    NESTCODE_INLINE static BasicLanes load(const float* from) {
         BasicLanes lanes;
-        std::memcpy(lanes.at, from, sizeof lanes.at);
+        for (std::size_t i = 0; i < kRegisters; ++i)
+            lanes.at[i] = load_vector<Register>(from + i * kCount / kRegisters);
         return lanes;
     }
-    void store(float* to) const { std::memcpy(to, at, sizeof at); }
-    BasicLanes reversed() const {
+    NESTCODE_INLINE void store(float* to) const {
+        for (std::size_t i = 0; i < kRegisters; ++i) store_vector(at[i], to + i * kCount / kRegisters);
+    }
+    NESTCODE_INLINE BasicLanes reversed() const {
         BasicLanes lanes;
         for (std::size_t i = 0; i < kRegisters; ++i) {
             const Register& one = at[kRegisters - 1 - i];
-            lanes.at[i] = Register{one[3], one[2], one[1], one[0]};
+            if constexpr (kBytes == 16)
+                lanes.at[i] = Register{one[3], one[2], one[1], one[0]};
+            else
+                lanes.at[i] = Register{one[7], one[6], one[5], one[4], one[3], one[2], one[1], one[0]};
         }
         return lanes;
     }
-    BasicLanes& operator+=(const BasicLanes& other) {
+    NESTCODE_INLINE BasicLanes& operator+=(const BasicLanes& other) {
         for (std::size_t i = 0; i < kRegisters; ++i) at[i] += other.at[i];
         return *this;
     }
-    BasicLanes& operator-=(const BasicLanes& other) {
+    NESTCODE_INLINE BasicLanes& operator-=(const BasicLanes& other) {
         for (std::size_t i = 0; i < kRegisters; ++i) at[i] -= other.at[i];
         return *this;
     }
-    BasicLanes& operator*=(float factor) {
+    NESTCODE_INLINE BasicLanes& operator*=(float factor) {
         for (std::size_t i = 0; i < kRegisters; ++i) at[i] *= factor;
         return *this;
     }
-    friend BasicLanes operator+(BasicLanes left, const BasicLanes& right) { return left += right; }
-    friend BasicLanes operator-(BasicLanes left, const BasicLanes& right) { return left -= right; }
-    friend BasicLanes operator*(float factor, BasicLanes lanes) { return lanes *= factor; }
+    NESTCODE_INLINE friend BasicLanes operator+(BasicLanes left, const BasicLanes& right) { return left += right; }
+    NESTCODE_INLINE friend BasicLanes operator-(BasicLanes left, const BasicLanes& right) { return left -= right; }
+    NESTCODE_INLINE friend BasicLanes operator*(float factor, BasicLanes lanes) { return lanes *= factor; }
 };
-using Lanes = BasicLanes<kBlock>;
-using HalfLanes = BasicLanes<kBlock / 2>;
+template <std::size_t kBytes>
+using Lanes = BasicLanes<kBlock, kBytes>;
+template <std::size_t kBytes>
+using HalfLanes = BasicLanes<kBlock / 2, kBytes>;
 
 // Applies the post-filter across a border to 2 `kSize` values, or to as many in each lane: even parts stay, odd parts
 // are multiplied by a matrix.
 template <class Scalar, std::size_t kSize, class Value>
-void postfilter(std::array<Value, 2 * kSize>& values) {
+NESTCODE_INLINE void postfilter(std::array<Value, 2 * kSize>& values) {
     const auto& matrix = tables::kPostfilter<Scalar, kSize>;
     std::array<Value, kSize> odd;
     for (std::size_t i = 0; i < kSize; ++i) odd[i] = values[kSize - 1 - i] - values[kSize + i];
@@ -200,12 +209,13 @@ void postfilter(std::array<Value, 2 * kSize>& values) {
     }
 }
 // The same for lines of pixels, `stride` apart, before and behind a border.
-inline void postfilter_lines(float* before, float* behind, std::size_t stride) {
-    std::array<Lanes, 2 * kOverlap> lines;
+template <std::size_t kBytes>
+NESTCODE_INLINE void postfilter_lines(float* before, float* behind, std::size_t stride) {
+    std::array<Lanes<kBytes>, 2 * kOverlap> lines;
     const auto line = [&](std::size_t i) {
         return i < kOverlap ? before + i * stride : behind + (i - kOverlap) * stride;
     };
-    for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = Lanes::load(line(i));
+    for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = Lanes<kBytes>::load(line(i));
     postfilter<float, kOverlap>(lines);
     for (std::size_t i = 0; i < lines.size(); ++i) lines[i].store(line(i));
 }
@@ -245,14 +255,17 @@ using Square = float[kBlock][kBlock];
 
 // Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero, both even; pixels
 // by column. Basis functions are even or odd, so that a product serves two pixels.
-inline void inverse_dct(const Square& block, std::size_t rows, std::size_t columns, Square& pixels) {
+template <std::size_t kBytes>
+NESTCODE_INLINE void inverse_dct(const Square& block, std::size_t rows, std::size_t columns, Square& pixels) {
+    using Lines = Lanes<kBytes>;
+    using Halves = HalfLanes<kBytes>;
     const auto& dct = tables::kDct;
     Square vertical;
     for (std::size_t j = 0; j < columns; ++j) {
-        HalfLanes first{}, mirrored{};
+        Halves first{}, mirrored{};
         for (std::size_t k = 0; k < rows; k += 2) {
-            const HalfLanes even = block[k][j] * HalfLanes::load(dct[k].data());
-            const HalfLanes odd = block[k + 1][j] * HalfLanes::load(dct[k + 1].data());
+            const Halves even = block[k][j] * Halves::load(dct[k].data());
+            const Halves odd = block[k + 1][j] * Halves::load(dct[k + 1].data());
             first += even, mirrored += even;
             first += odd, mirrored -= odd;
         }
@@ -260,16 +273,27 @@ inline void inverse_dct(const Square& block, std::size_t rows, std::size_t colum
         mirrored.reversed().store(vertical[j] + kBlock / 2);
     }
     for (std::size_t x = 0; x < kBlock / 2; ++x) {
-        Lanes first{}, mirrored{};
+        Lines first{}, mirrored{};
         for (std::size_t k = 0; k < columns; k += 2) {
-            const Lanes even = dct[k][x] * Lanes::load(vertical[k]);
-            const Lanes odd = dct[k + 1][x] * Lanes::load(vertical[k + 1]);
+            const Lines even = dct[k][x] * Lines::load(vertical[k]);
+            const Lines odd = dct[k + 1][x] * Lines::load(vertical[k + 1]);
             first += even, mirrored += even;
             first += odd, mirrored -= odd;
         }
         first.store(pixels[x]);
         mirrored.store(pixels[kBlock - 1 - x]);
     }
+}
+
+// Estimates coefficients as `midpoint` does.
+template <std::size_t kBytes>
+NESTCODE_INLINE typename Vector<kBytes>::Floats midpoints(const typename Vector<kBytes>::Integers& known) {
+    using Floats = typename Vector<kBytes>::Floats;
+    const auto sign = known >> 31, doubled = (known ^ sign) - sign, interval = doubled & -doubled,
+               low = (doubled - interval) >> 1;
+    const Floats share = low == interval ? Floats{} + 0.4F : Floats{} + 0.48F;
+    const Floats value = __builtin_convertvector(interval, Floats) * share + __builtin_convertvector(low, Floats);
+    return known < 0 ? -value : value;
 }
 
 // The quantizer step that coding passes reached: it halves with every bit plane, and is `step` after all of them.
@@ -301,6 +325,14 @@ class ImageReconstruction {
     // kUnfiltered and below they are not.
     template <class Pixel>
     void write(std::size_t height, std::size_t width, Pixel* pixels, float reached = kUnfiltered) const {
+#if NESTCODE_X86
+        if (choose_simd("") != Simd::portable) return write_avx2(height, width, pixels, reached);
+#endif
+        write_rows<16>(height, width, pixels, reached);
+    }
+    // The same with registers of so many bytes.
+    template <std::size_t kBytes, class Pixel>
+    NESTCODE_INLINE void write_rows(std::size_t height, std::size_t width, Pixel* pixels, float reached) const {
         const std::size_t channels = shape_.kinds.size(), stride = kBlock * shape_.columns, size = kBlock * stride;
         // Two rows of blocks of each channel: the filter across their border completes the upper one.
         std::vector<float> strips(channels * 2 * size);
@@ -310,15 +342,16 @@ class ImageReconstruction {
             float *upper = strips.data() + (row + 1) % 2 * size, *lower = strips.data() + row % 2 * size;
             for (std::size_t channel = 0; row < shape_.rows && channel < channels; ++channel) {
                 float* own = lower + channel * 2 * size;
-                invert(channel, row, own, stride);
+                invert<kBytes>(channel, row, own, stride);
                 float* last = upper + channel * 2 * size + (kBlock - kOverlap) * stride;
-                for (std::size_t x = 0; row > 0 && x < stride; x += kBlock) postfilter_lines(last + x, own + x, stride);
+                for (std::size_t x = 0; row > 0 && x < stride; x += kBlock)
+                    postfilter_lines<kBytes>(last + x, own + x, stride);
             }
             if (row == 0) continue;
-            if (filter) filter->apply(upper, row < shape_.rows ? lower : nullptr, stride, 2 * size);
+            if (filter) filter->template apply<kBytes>(upper, row < shape_.rows ? lower : nullptr, stride, 2 * size);
             const std::size_t top = (row - 1) * kBlock;
             for (std::size_t i = 0; i < kBlock && top + i < height; ++i)
-                write_line(upper + i * stride, 2 * size, width, pixels + (top + i) * width * channels);
+                write_line<kBytes>(upper + i * stride, 2 * size, width, pixels + (top + i) * width * channels);
         }
     }
 
@@ -357,12 +390,18 @@ class ImageReconstruction {
             }
             const std::size_t top = (row - 1) * kSide;
             for (std::size_t i = 0; row > 0 && i < kSide && top + i < height; ++i)
-                write_line(strips.data() + 2 * size + i * stride, 4 * size, width,
-                           pixels + (top + i) * width * channels);
+                write_line<16>(strips.data() + 2 * size + i * stride, 4 * size, width,
+                               pixels + (top + i) * width * channels);
         }
     }
 
   private:
+#if NESTCODE_X86
+    template <class Pixel>
+    NESTCODE_AVX2_UNFUSED void write_avx2(std::size_t height, std::size_t width, Pixel* pixels, float reached) const {
+        write_rows<32>(height, width, pixels, reached);
+    }
+#endif
     static constexpr std::ptrdiff_t kArea = kBlock * kBlock;
     static constexpr float kGradient = 0.11F;  // of the difference of the DC coefficients on both sides
 
@@ -395,21 +434,23 @@ class ImageReconstruction {
     }
 
     // Writes a row of blocks of a channel, filtered across its vertical borders.
-    void invert(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
+    template <std::size_t kBytes>
+    NESTCODE_INLINE void invert(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
         Square pixels[2];  // of a block and the one before: by column, so that the filter has 16 lanes
         for (std::size_t column = 0; column < shape_.columns; ++column) {
             Square &before = pixels[(column + 1) % 2], &own = pixels[column % 2];
-            invert_block(channel, row, column, own);
+            invert_block<kBytes>(channel, row, column, own);
             if (column == 0) continue;
-            postfilter_lines(before[kBlock - kOverlap], own[0], kBlock);
+            postfilter_lines<kBytes>(before[kBlock - kOverlap], own[0], kBlock);
             transpose(before, out + (column - 1) * kBlock, stride);
         }
         transpose(pixels[(shape_.columns + 1) % 2], out + stride - kBlock, stride);
     }
-    void invert_block(std::size_t channel, std::size_t row, std::size_t column, Square& pixels) const {
+    template <std::size_t kBytes>
+    NESTCODE_INLINE void invert_block(std::size_t channel, std::size_t row, std::size_t column, Square& pixels) const {
         Square block;
-        const auto [rows, columns] = coefficients_of(channel, row, column, kBlock, block);
-        inverse_dct(block, rows, columns, pixels);
+        const auto [rows, columns] = coefficients_of<kBytes>(channel, row, column, kBlock, block);
+        inverse_dct<kBytes>(block, rows, columns, pixels);
     }
     static void add_line(float factor, const float* from, float* to, std::size_t count) {
         for (std::size_t x = 0; x < count; ++x) to[x] += factor * from[x];
@@ -420,7 +461,7 @@ class ImageReconstruction {
         using Transform = tables::Scaled<kSide>;
         Square before, block;
         for (std::size_t column = 0; column < shape_.columns; ++column) {
-            const std::size_t rows = coefficients_of(channel, row, column, kSide, block).first;
+            const std::size_t rows = coefficients_of<16>(channel, row, column, kSide, block).first;
             for (std::size_t k = rows; k < kSide; ++k) std::fill_n(block[k], kBlock, 0.0F);
             for (std::size_t k = 0; k < kSide; ++k) {
                 float* line = out + k * stride + column * kSide;
@@ -440,26 +481,36 @@ class ImageReconstruction {
     }
     // Estimates the coefficients of the lowest `side` rows and columns of a block; returns how many of each are
     // not 0, rounded up to even numbers.
-    std::pair<std::size_t, std::size_t> coefficients_of(std::size_t channel, std::size_t row, std::size_t column,
-                                                        std::size_t side, Square& block) const {
+    template <std::size_t kBytes>
+    NESTCODE_INLINE std::pair<std::size_t, std::size_t> coefficients_of(std::size_t channel, std::size_t row,
+                                                                        std::size_t column, std::size_t side,
+                                                                        Square& block) const {
+        using Integers = typename Vector<kBytes>::Integers;
+        constexpr std::size_t lanes = kBytes / sizeof(float);
         const float step = step_ * static_cast<float>(channels_[channel].weight) / kUnweighted;
         const std::int32_t* known = known_ + block_index(channel, row, column) * static_cast<std::size_t>(kArea);
-        std::int32_t in_column[kBlock] = {};  // bits that are set in any value of a column
-        std::size_t rows = 2, columns = 2;
+        Integers in_columns[kBlock / lanes] = {};  // bits that are set in any value of a column
+        std::size_t rows = 2, columns = kBlock;
         for (std::size_t i = 0; i < side; ++i) {
             const std::int32_t* line = known + i * kBlock;
-            std::int32_t in_row = 0;
-            for (std::size_t j = 0; j < kBlock; ++j) in_row |= line[j];
-            if (in_row == 0 && i >= 2) continue;
+            Integers values[kBlock / lanes], in_row{};
+            for (std::size_t j = 0; j < kBlock / lanes; ++j) {
+                values[j] = load_vector<Integers>(line + j * lanes);
+                in_row |= values[j];
+            }
+            if (i >= 2 && !any_bit(in_row)) continue;
             if (i >= rows) {
                 for (std::size_t skipped = rows; skipped < i; ++skipped) std::fill_n(block[skipped], kBlock, 0.0F);
                 rows = i + 1;
             }
-            for (std::size_t j = 0; j < kBlock; ++j) block[i][j] = midpoint(line[j]) * step;
-            for (std::size_t j = 0; j < kBlock; ++j) in_column[j] |= line[j];
+            for (std::size_t j = 0; j < kBlock / lanes; ++j) {
+                store_vector(midpoints<kBytes>(values[j]) * step, block[i] + j * lanes);
+                in_columns[j] |= values[j];
+            }
         }
-        for (std::size_t j = 2; j < kBlock; ++j)
-            if (in_column[j] != 0) columns = j + 1;
+        std::int32_t in_column[kBlock];
+        std::memcpy(in_column, in_columns, sizeof in_column);
+        while (columns > 2 && in_column[columns - 1] == 0) --columns;
         columns += columns % 2;
         if (rows % 2 != 0) std::fill_n(block[rows++], kBlock, 0.0F);
         const auto dc = [&](std::size_t at_row, std::size_t at_column) {
@@ -471,21 +522,34 @@ class ImageReconstruction {
         if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step;
         return {rows, columns};
     }
-    static void transpose(const Square& columns, float* out, std::size_t stride) {
-        for (std::size_t i = 0; i < kBlock; ++i)
-            for (std::size_t j = 0; j < kBlock; ++j) out[i * stride + j] = columns[j][i];
+    NESTCODE_INLINE static void transpose(const Square& columns, float* out, std::size_t stride) {
+        using Register = BasicLanes<4, 16>::Register;
+        for (std::size_t i = 0; i < kBlock; i += 4)
+            for (std::size_t j = 0; j < kBlock; j += 4) {
+                Register in[4];
+                for (std::size_t k = 0; k < 4; ++k) std::memcpy(&in[k], &columns[j + k][i], sizeof in[k]);
+                const Register &a = in[0], &b = in[1], &c = in[2], &d = in[3];
+                const Register first = {a[0], b[0], a[1], b[1]}, second = {c[0], d[0], c[1], d[1]};
+                const Register third = {a[2], b[2], a[3], b[3]}, fourth = {c[2], d[2], c[3], d[3]};
+                const Register lines[4] = {{first[0], first[1], second[0], second[1]},
+                                           {first[2], first[3], second[2], second[3]},
+                                           {third[0], third[1], fourth[0], fourth[1]},
+                                           {third[2], third[3], fourth[2], fourth[3]}};
+                for (std::size_t k = 0; k < 4; ++k) std::memcpy(out + (i + k) * stride + j, &lines[k], sizeof lines[k]);
+            }
     }
 
     // Writes a line of pixels from a line of each channel, `stride` apart.
-    template <class Pixel>
-    void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
+    template <std::size_t kBytes, class Pixel>
+    NESTCODE_INLINE void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
+        using Lines = Lanes<kBytes>;
         const std::size_t channels = shape_.kinds.size();
         for (std::size_t first = 0; first < width; first += kBlock, line += kBlock, pixels += kBlock * channels) {
             const std::size_t count = std::min<std::size_t>(kBlock, width - first);
             std::uint32_t values[kChannelKinds][kBlock];
-            const Lanes luma = Lanes::load(line);
+            const Lines luma = Lines::load(line);
             if (channels >= 3) {
-                const Lanes chroma[] = {Lanes::load(line + stride), Lanes::load(line + 2 * stride)};
+                const Lines chroma[] = {Lines::load(line + stride), Lines::load(line + 2 * stride)};
                 for (std::size_t i = 0; i < 3; ++i)
                     round<Pixel>(colors_[0][i] * luma + colors_[1][i] * chroma[0] + colors_[2][i] * chroma[1], kGray,
                                  values[i]);
@@ -493,7 +557,7 @@ class ImageReconstruction {
                 round<Pixel>(luma, kGray, values[0]);
             }
             if (channels % 2 == 0)
-                round<Pixel>(Lanes::load(line + (channels - 1) * stride), kOpaque, values[channels - 1]);
+                round<Pixel>(Lines::load(line + (channels - 1) * stride), kOpaque, values[channels - 1]);
             if (std::endian::native == std::endian::little && sizeof(Pixel) == 1 && channels == 3) {
                 // A pixel of three bytes is stored as four, of which the next pixel overwrites the last.
                 for (std::size_t x = 0; x < kBlock; ++x) values[0][x] |= values[1][x] << 8 | values[2][x] << 16;
@@ -507,19 +571,19 @@ class ImageReconstruction {
     }
     // The nearest integers in range, halves to the even ones: adding 2^23 leaves no bit for fractions, and the integer
     // in the lowest bits.
-    template <class Pixel>
-    static void round(const Lanes& values, float center, std::uint32_t* out) {
-        using Register = Lanes::Register;
-        using Integers = std::uint32_t __attribute__((vector_size(16)));
+    template <class Pixel, std::size_t kBytes>
+    NESTCODE_INLINE static void round(const Lanes<kBytes>& values, float center, std::uint32_t* out) {
+        using Register = typename Lanes<kBytes>::Register;
+        using Integers = typename Vector<kBytes>::Integers;
         constexpr Register zero{}, largest = zero + float{std::numeric_limits<Pixel>::max()};
-        for (std::size_t i = 0; i < Lanes::kRegisters; ++i) {
+        for (std::size_t i = 0; i < Lanes<kBytes>::kRegisters; ++i) {
             Register scaled = (values.at[i] + center) * kScale<Pixel>;
             scaled = scaled > zero ? scaled : zero;
             scaled = (scaled < largest ? scaled : largest) + 8388608.0F;
             Integers bits;
             std::memcpy(&bits, &scaled, sizeof bits);
             bits &= std::numeric_limits<Pixel>::max();
-            std::memcpy(out + 4 * i, &bits, sizeof bits);
+            std::memcpy(out + i * kBytes / sizeof(float), &bits, sizeof bits);
         }
     }
 
