@@ -16,11 +16,11 @@ void EXPORT(release)(void* memory) {
 
 ImageModel* EXPORT(make_model)(const LogitWeight* weights) {
     AdditiveModel model;
-    std::copy_n(weights, model.weights().size(), model.weights().begin());
+    model.restore(weights);
     return new ImageModel(std::move(model));
 }
 std::size_t EXPORT(model_weights)() {
-    return AdditiveModel().weights().size();
+    return AdditiveModel().size();
 }
 // Of codecs of version 1.
 ImageModel* EXPORT(make_mixing_model)(const std::uint16_t* probabilities, const std::uint8_t* counts,

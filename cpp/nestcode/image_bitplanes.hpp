@@ -18,6 +18,7 @@
 
 #include "image_models.hpp"
 #include "range_coder.hpp"
+#include "vectors.hpp"
 
 namespace nestcode {
 
@@ -83,16 +84,18 @@ class BitPlaneTraversal {
           model_(std::move(model)),
           coefficients_(coefficients),
           decoded_(decoded),
-          outside_(shape_.kinds.size() * shape_.blocks()),
-          magnitudes_((outside_ + 1) * kArea + kTail),
-          maps_(outside_ + 1),
-          coded_(outside_),
-          dc_(outside_),
+          across_(shape_.columns + 1),
+          magnitudes_(padded_blocks() * kArea + kTail),
+          maps_(padded_blocks()),
+          coded_(padded_blocks()),
+          dc_(shape_.kinds.size() * shape_.blocks()),
           dc_magnitudes_(shape_.kinds.size() * macroblocks(shape_.rows) * macroblocks(shape_.columns) * kDcArea),
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
+          subband_counts_(subband_significant_.size()),
+          flag_contexts_(3 * shape_.columns),
           plane_(start.planes - 1) {
-        if (coefficients_) count_subband_planes();
-        if (coefficients_ && decoded_) add_errors();
+        if (Io::kEncodes) count_subband_planes();
+        if (Io::kEncodes && decoded_) add_errors();
     }
 
     // Codes until a bit has not arrived, or until `stop()` is true before a subband of a block; it can be called again
@@ -143,12 +146,19 @@ class BitPlaneTraversal {
     static constexpr std::ptrdiff_t kDcStride = kMacroblock + 2, kDcArea = (kDcStride * kDcStride + 15) / 16 * 16;
     static constexpr std::size_t kMostBits = 1 + 2 * 64;  // of a subband of a block: its flag, significance and signs
     enum Pass { kSignificancePass, kRefinementPass, kCleanupPass };
-    // A coefficient's row and column in the block.
+    // What is coded: constants in all functions, as these are inlined.
+    struct Step {
+        Pass pass;
+        bool dc;
+    };
+    // A coefficient's place in the block, by row.
     struct Place {
-        int row, column;
+        int at;
 
-        std::size_t index() const { return static_cast<std::size_t>(row * kBlock + column); }
-        std::ptrdiff_t with_margin() const { return (row + kMargin) * kStride + column + kMargin; }
+        int row() const { return at / kBlock; }
+        std::size_t index() const { return static_cast<std::size_t>(at); }
+        std::ptrdiff_t with_margin() const { return at + row() * kMargin + kMargin * (kStride + 1); }
+        std::uint16_t bit() const { return static_cast<std::uint16_t>(1 << at % kBlock); }
     };
     // Rows of a block as bits, column 0 the lowest; 8 of them, by the compiler's vector extension.
     using Rows = std::uint16_t __attribute__((vector_size(16)));
@@ -157,6 +167,8 @@ class BitPlaneTraversal {
         std::memcpy(&rows, from, sizeof rows);
         return rows;
     }
+    // Four rows, as they are in memory.
+    using Corner = std::uint64_t;
     // Which coefficients of a block are significant: small, so that those of many blocks are in the cache.
     struct SignificanceMap {
         std::array<std::uint16_t, kBlock + 2 * kMargin> significant{};  // with a margin of zeros
@@ -170,10 +182,36 @@ class BitPlaneTraversal {
             const Rows above = rows(i - 1);
             return cross(i) | above << 1 | above >> 1 | rows(i + 1) << 1 | rows(i) << 2 | rows(i - 2);
         }
-        // Whether the DC coefficient or one next to it is.
-        bool low() const { return ((significant[kMargin] & 3) | (significant[kMargin + 1] & 1)) != 0; }
+        // The first four rows.
+        Corner corner() const {
+            Corner rows;
+            std::memcpy(&rows, significant.data() + kMargin, sizeof rows);
+            return rows;
+        }
     };
     using CodedMap = std::array<std::uint16_t, kBlock>;
+    // Where the single coefficient of each of the first four subbands is, with the four adjacent ones, and its
+    // neighbors within the block that make up a context.
+    struct CornerMasks {
+        Corner own, cross, around;
+    };
+    static constexpr auto kCornerMasks = [] {
+        std::array<CornerMasks, 4> masks{};
+        const auto places = [](const Subband& at, std::initializer_list<std::pair<int, int>> offsets) {
+            std::array<std::uint16_t, 4> rows{};
+            for (const auto& [down, right] : offsets)
+                if (const int row = at.row + down, column = at.column + right; row >= 0 && column >= 0)
+                    rows[static_cast<std::size_t>(row)] |= static_cast<std::uint16_t>(1 << column);
+            return std::bit_cast<Corner>(rows);
+        };
+        for (std::size_t k = 0; k < masks.size(); ++k) {
+            masks[k].own = places(kSubbands[k], {{0, 0}});
+            masks[k].cross = places(kSubbands[k], {{0, 0}, {0, -1}, {0, 1}, {-1, 0}, {1, 0}});
+            masks[k].around =
+                places(kSubbands[k], {{0, -2}, {0, -1}, {0, 1}, {-2, 0}, {-1, -1}, {-1, 0}, {-1, 1}, {1, -1}, {1, 0}});
+        }
+        return masks;
+    }();
     // The coefficients of a subband as bits, 8 to a row.
     using Bits = std::uint64_t;
     static constexpr int kBits = 64, kRowBits = 8;
@@ -198,81 +236,84 @@ class BitPlaneTraversal {
             }
         return behind;
     }();
-    // The current block, those around it and the same block in the channels before; `outside_` for none.
+    // The current block: its index, and that in arrays of blocks with a margin.
     struct Block {
-        std::size_t own, west, north, east, south, luma, chroma;
+        std::size_t index, own;
     };
-    // The magnitudes at a place of these blocks.
+    static constexpr std::size_t kOutside = 0;  // a block of the margin, whose coefficients are never significant
+    // The magnitudes at a place of blocks.
     struct Magnitudes {
-        const std::uint8_t *own, *west, *north, *east, *south, *luma, *chroma;
+        const std::uint8_t *own, *west, *north, *east, *south;
     };
-    // What the blocks of a row have in common: where those that each Block names begin, and the models of the current
-    // subband.
+    // What the blocks of a row have in common: the first one, how many blocks back the channels before are, and the
+    // models of the current subband.
     struct BlockRow {
-        struct Start {
-            std::size_t first, inside;  // inside: all bits set, or none
-
-            std::size_t at(std::size_t column) const { return first + (column & inside); }
-        };
-        std::size_t own, kind;
-        Start north, south, luma, chroma;
-        std::size_t step;  // to the next block with the same frequency
+        Block first;
+        std::size_t kind, luma, chroma;
+        const std::uint8_t* dc;  // the first magnitude of DC coefficients
         typename Model::Row models;
 
-        bool predicted() const { return luma.inside != 0; }  // by the channels before
+        // Whether channels before predict this one: chroma follows luma, alpha is on its own.
+        bool predicted() const { return kind == 1 || kind == 2; }
     };
 
     std::size_t block_index(std::size_t channel, std::size_t row, std::size_t column) const {
         return (channel * shape_.rows + row) * shape_.columns + column;
     }
-    std::size_t neighbor(std::size_t channel, std::ptrdiff_t down, std::ptrdiff_t right) const {
-        const std::size_t row = row_ + static_cast<std::size_t>(down),
-                          column = column_ + static_cast<std::size_t>(right);
-        return row < shape_.rows && column < shape_.columns ? block_index(channel, row, column) : outside_;
+    // The same in arrays of blocks with a margin: a row of blocks before each channel and behind the last one, and a
+    // block before each row.
+    std::size_t padded_index(std::size_t channel, std::size_t row, std::size_t column) const {
+        return (channel * (shape_.rows + 1) + row + 1) * across_ + column + 1;
+    }
+    std::size_t padded_blocks() const { return (shape_.kinds.size() * (shape_.rows + 1) + 1) * across_; }
+    // A block of the current channel, `down` and `right` of the current one.
+    bool is_inside(std::ptrdiff_t down, std::ptrdiff_t right) const {
+        return row_ + static_cast<std::size_t>(down) < shape_.rows &&
+               column_ + static_cast<std::size_t>(right) < shape_.columns;
     }
     BlockRow current_row() {
-        const std::size_t step = subband_ == 0 ? kMacroblock : 1;
-        const std::size_t own = block_index(channel_, row_, 0), down = step * shape_.columns;
-        const std::size_t kind = shape_.kinds[channel_];
+        const std::size_t kind = shape_.kinds[channel_], area = (shape_.rows + 1) * across_;
         const Subband& subband = kSubbands[subband_];
-        const auto start = [&](bool inside, std::size_t first) {
-            return typename BlockRow::Start{inside ? first : outside_, inside ? ~std::size_t{0} : 0};
-        };
-        return {own, kind, start(row_ >= step, own - down), start(row_ + step < shape_.rows, own + down),
-                // Chroma channels follow luma; alpha has no channel that predicts it.
-                start(kind == 1 || kind == 2, own - kind * shape_.blocks()), start(kind == 2, own - shape_.blocks()),
-                step,
+        return {{block_index(channel_, row_, 0), padded_index(channel_, row_, 0)},
+                kind,
+                kind * area,
+                area,
+                dc_magnitude(0),
                 model_.row(kind, static_cast<std::size_t>(subband.level), static_cast<std::size_t>(subband.orientation),
                            static_cast<std::size_t>(plane_))};
     }
-    Block current_block(const BlockRow& row) const {
-        const std::size_t own = row.own + column_;
-        return {own,
-                column_ >= row.step ? own - row.step : outside_,
-                row.north.at(column_),
-                column_ + row.step < shape_.columns ? own + row.step : outside_,
-                row.south.at(column_),
-                row.luma.at(column_),
-                row.chroma.at(column_)};
-    }
+    Block current_block(const BlockRow& row) const { return {row.first.index + column_, row.first.own + column_}; }
+    // Those at a place of the current block and of adjacent ones.
     Magnitudes magnitudes_at(const Block& block, const Place& place) const {
-        const std::uint8_t* first = magnitudes_.data() + place.with_margin();
-        return {first + block.own * kArea,   first + block.west * kArea,  first + block.north * kArea,
-                first + block.east * kArea,  first + block.south * kArea, first + block.luma * kArea,
-                first + block.chroma * kArea};
+        const std::uint8_t* own = magnitudes_.data() + block.own * kArea + place.with_margin();
+        const std::size_t down = across_ * kArea;
+        return {own, own - kArea, own - down, own + kArea, own + down};
+    }
+    // A block of the current channel at the same place in another macroblock, `down` and `right` of the current one.
+    std::size_t neighbor(const Block& block, std::ptrdiff_t down, std::ptrdiff_t right) const {
+        return is_inside(down, right)
+                   ? block.own + static_cast<std::size_t>(down * static_cast<std::ptrdiff_t>(across_) + right)
+                   : kOutside;
+    }
+    // The magnitudes of DC coefficients of the current block and of those in adjacent macroblocks.
+    Magnitudes dc_magnitudes_at(const Block& block) const {
+        const auto at = [&](std::size_t one) { return magnitudes_.data() + Place{0}.with_margin() + one * kArea; };
+        return {at(block.own), at(neighbor(block, 0, -kMacroblock)), at(neighbor(block, -kMacroblock, 0)),
+                at(neighbor(block, 0, kMacroblock)), at(neighbor(block, kMacroblock, 0))};
     }
     // Macroblocks along an axis, with a margin.
     static std::size_t macroblocks(std::size_t blocks) { return (blocks + kMacroblock - 1) / kMacroblock + 2; }
-    // The magnitude of the current block's DC coefficient.
-    std::uint8_t* dc_magnitude() {
+    // The magnitude of the DC coefficient of a block of the current row.
+    std::uint8_t* dc_magnitude(std::size_t column) {
         const std::size_t row = channel_ * macroblocks(shape_.rows) + row_ / kMacroblock + 1;
-        const std::size_t macroblock = row * macroblocks(shape_.columns) + column_ / kMacroblock + 1;
-        return &dc_magnitudes_[macroblock * kDcArea + (row_ % kMacroblock + 1) * kDcStride + column_ % kMacroblock + 1];
+        const std::size_t macroblock = row * macroblocks(shape_.columns) + column / kMacroblock + 1;
+        return &dc_magnitudes_[macroblock * kDcArea + (row_ % kMacroblock + 1) * kDcStride + column % kMacroblock + 1];
+    }
+    std::size_t subband_index(std::size_t channel, std::size_t subband, std::size_t row, std::size_t column) const {
+        return ((channel * kSubbands.size() + subband) * (shape_.rows + 2) + row) * (shape_.columns + 2) + column;
     }
     std::uint8_t& subband_significant(std::size_t channel, std::size_t subband, std::size_t row, std::size_t column) {
-        return subband_significant_[((channel * kSubbands.size() + subband) * (shape_.rows + 2) + row) *
-                                        (shape_.columns + 2) +
-                                    column];
+        return subband_significant_[subband_index(channel, subband, row, column)];
     }
 
     // Counts the bit planes of each subband of each block in an encoder, so that it knows when one becomes significant.
@@ -290,7 +331,7 @@ class BitPlaneTraversal {
                 }
     }
     void add_errors() {
-        for (std::size_t block = 0; block < outside_; ++block)
+        for (std::size_t block = 0; block < dc_.size(); ++block)
             for (std::size_t i = 0; i < kBlock * kBlock; ++i) error_ += squared_error(block, i, 0);
     }
     // Of a decoded value, if the coefficient is in the middle of its quantizer's interval.
@@ -317,57 +358,103 @@ class BitPlaneTraversal {
         pass_ = 0;
         std::fill(coded_.begin(), coded_.end(), CodedMap{});
         scale_magnitudes(dc_magnitudes_.data(), dc_magnitudes_.size());
-        for (std::size_t block = 0; block < outside_; ++block) {
-            const Rows either = maps_[block].rows(0) | maps_[block].rows(kBlock / 2);
-            std::array<std::uint64_t, 2> any;
-            std::memcpy(&any, &either, sizeof any);
-            if ((any[0] | any[1]) != 0) scale_magnitudes(magnitudes_.data() + block * kArea + kTail, kBlock * kStride);
-        }
+        constexpr int half = kBlock / 2;
+        for (std::size_t block = 0; block < maps_.size(); ++block)
+            for (int row : {0, half})
+                if (any_bit(maps_[block].rows(row)))
+                    scale_magnitudes(magnitudes_.data() + block * kArea + (row + kMargin) * kStride, half * kStride);
     }
 
     // Codes the current subband of a row of blocks in the current pass. Returns false if a bit has not arrived.
     template <class Coder, class Stop>
     bool code_row(Coder& io, const BlockRow& row, Stop stop) {
-        const std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
-        const bool single = kSubbands[subband_].side == 1;  // has no flag
-        const bool all = pass_ == kCleanupPass || (pass_ == kSignificancePass && single);
-        for (; column_ < shape_.columns; ++column_, index_ = 0, newly_significant_ = false) {
-            if (!all) {  // only those that are significant
-                if (!significant[column_]) {
-                    const void* found = std::memchr(significant + column_, 1, shape_.columns - column_);
-                    if (!found) break;
-                    column_ = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - significant);
-                }
-                if (stop() || !io.ready(kMostBits)) return false;
-            } else if (single && significant[column_]) {
-                continue;
-            } else {
-                if (stop() || !io.ready(kMostBits)) return false;
-                if (!single && !significant[column_]) {
-                    if (!code_subband_flag(io, row, significant + column_)) return false;
-                    if (!significant[column_]) continue;
-                    newly_significant_ = true;
-                }
+        if (kSubbands[subband_].side > 1) switch (pass_) {
+                case kSignificancePass: return code_significant(io, row, stop, {kSignificancePass, false});
+                case kRefinementPass: return code_significant(io, row, stop, {kRefinementPass, false});
+                default: return code_all(io, row, stop);
             }
-            if (!code_subband(io, row)) return false;
+        const bool dc = subband_ == 0;
+        switch (pass_) {
+            case kSignificancePass:
+                return dc ? code_singles(io, row, stop, {kSignificancePass, true})
+                          : code_singles(io, row, stop, {kSignificancePass, false});
+            case kRefinementPass:
+                return dc ? code_singles(io, row, stop, {kRefinementPass, true})
+                          : code_singles(io, row, stop, {kRefinementPass, false});
+            default:
+                return dc ? code_singles(io, row, stop, {kCleanupPass, true})
+                          : code_singles(io, row, stop, {kCleanupPass, false});
+        }
+    }
+    // The same, inlined as a whole with the decoder in registers: most of the time of a decoder is spent here.
+    template <class Coder, class Stop>
+    [[gnu::flatten]] bool code_arrived_row(Coder& io, const BlockRow& row, Stop stop) {
+        Coder own = io;
+        const bool all = code_row(own, row, stop);
+        io = own;
+        return all;
+    }
+    // The subbands that are significant.
+    template <class Coder, class Stop>
+    bool code_significant(Coder& io, const BlockRow& row, Stop stop, Step step) {
+        const std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
+        for (; column_ < shape_.columns; ++column_, index_ = 0) {
+            if (!significant[column_]) {
+                const void* found = std::memchr(significant + column_, 1, shape_.columns - column_);
+                if (!found) break;
+                column_ = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - significant);
+            }
+            if (stop() || !io.ready(kMostBits)) return false;
+            const Block block = current_block(row);
+            if (step.pass == kRefinementPass
+                    ? !refinement_pass(io, row, block)
+                    : !code_pending_sign(io, block, step) || !significance_pass(io, row, block))
+                return false;
         }
         return true;
     }
-    // The same, inlined as a whole: most of the time of a decoder is spent here.
+    // Subbands of one coefficient, which have no flag.
     template <class Coder, class Stop>
-    [[gnu::flatten]] bool code_arrived_row(Coder& io, const BlockRow& row, Stop stop) {
-        return code_row(io, row, stop);
+    bool code_singles(Coder& io, const BlockRow& row, Stop stop, Step step) {
+        const std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
+        const Place place = place_at(0);
+        for (; column_ < shape_.columns; ++column_) {
+            if (significant[column_] != (step.pass == kRefinementPass)) continue;
+            const Block block = current_block(row);
+            const bool coded = coded_[block.own][static_cast<std::size_t>(place.row())] & place.bit();
+            if (step.pass != kSignificancePass && coded) continue;
+            if (stop() || !io.ready(kMostBits)) return false;
+            if (step.pass == kRefinementPass ? !code_refinement(io, row, block, place, step)
+                : sign_pending_              ? !code_sign(io, block, place, step)
+                : step.dc                    ? !code_dc_significance(io, row, block, step)
+                                             : !code_single(io, row, block, place, step))
+                return false;
+        }
+        return true;
+    }
+    // All subbands in the cleanup pass, after the flags of those that were insignificant.
+    template <class Coder, class Stop>
+    bool code_all(Coder& io, const BlockRow& row, Stop stop) {
+        std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
+        find_flag_contexts(row, significant);
+        for (; column_ < shape_.columns; ++column_, index_ = 0, newly_significant_ = false) {
+            if (stop() || !io.ready(kMostBits)) return false;
+            if (!significant[column_]) {
+                if (!code_subband_flag(io, row, significant + column_)) return false;
+                if (!significant[column_]) continue;
+                newly_significant_ = true;
+            }
+            const Block block = current_block(row);
+            if (!code_pending_sign(io, block, {kCleanupPass, false}) || !cleanup_pass(io, row, block)) return false;
+        }
+        return true;
     }
     template <class Coder>
-    bool code_subband(Coder& io, const BlockRow& row) {
-        const Block block = current_block(row);
-        if (sign_pending_) {
-            if (!code_sign(io, block, place_at(index_))) return false;
-            ++index_;
-        }
-        if (pass_ == kRefinementPass) return refinement_pass(io, row, block);
-        if (subband_ == 0) return code_dc_significance(io, row, block);
-        return pass_ == kSignificancePass ? significance_pass(io, row, block) : cleanup_pass(io, row, block);
+    bool code_pending_sign(Coder& io, const Block& block, Step step) {
+        if (!sign_pending_) return true;
+        if (!code_sign(io, block, place_at(index_), step)) return false;
+        ++index_;
+        return true;
     }
 
     // The significance pass codes insignificant coefficients that have significant neighbors.
@@ -375,91 +462,147 @@ class BitPlaneTraversal {
     bool significance_pass(Coder& io, const BlockRow& row, const Block& block) {
         const Subband& subband = kSubbands[subband_];
         const int first = subband.row;
-        const SignificanceMap *maps = maps_.data(), &own = maps[block.own];
+        const SignificanceMap& own = maps_[block.own];
         const Bits insignificant = in_subband(~own.rows(first), subband);
-        const Rows near = own.around(first) | maps[block.west].rows(first) | maps[block.north].rows(first) |
-                          maps[block.east].rows(first) | maps[block.south].rows(first);
-        return each_coefficient(
-            in_subband(near, subband) & insignificant, [&](int index, const Place& place, Bits& rest) {
+        const Rows near = own.around(first) | adjacent_rows(block, first);
+        Position position = position_of(place_at(0));
+        Bits coded = 0;
+        const bool all =
+            each_coefficient(in_subband(near, subband) & insignificant, [&](int index, const Place& place, Bits& rest) {
+                position.at = place.at;
                 const int bit = code_significance(
-                    io, block, place,
-                    significance(row, position_of(place), neighborhood(row, magnitudes_at(block, place))));
+                    io, block, place, significance(row, position, neighborhood(row, magnitudes_at(block, place))),
+                    {kSignificancePass, false});
                 if (bit == 1) rest |= kNeighborsBehind[static_cast<std::size_t>(index)] & insignificant;
-                coded_[block.own][static_cast<std::size_t>(place.row)] |=
-                    static_cast<std::uint16_t>((bit >= 0) << place.column);
+                coded |= Bits{bit >= 0} << index;
                 return bit >= 0;
             });
+        add_coded(coded_[block.own].data() + first, coded, subband);
+        return all;
     }
     // The refinement pass codes the next bit of coefficients that became significant in earlier planes.
     template <class Coder>
     bool refinement_pass(Coder& io, const BlockRow& row, const Block& block) {
         const Subband& subband = kSubbands[subband_];
         const Rows earlier = maps_[block.own].rows(subband.row) & ~load(coded_[block.own].data() + subband.row);
-        return each_coefficient(in_subband(earlier, subband),
-                                [&](int, const Place& place, Bits&) { return code_refinement(io, row, block, place); });
+        const Bits selected = in_subband(earlier, subband);
+        const std::int32_t* decoded = decoded_ + block.index * kBlock * kBlock + subband.row * kBlock + subband.column;
+        for (int i = 0; !Io::kEncodes && i < subband.side; ++i)
+            if (selected >> (i * kRowBits) & 0xFF) __builtin_prefetch(decoded + i * kBlock, 1);
+        return each_coefficient(selected, [&](int, const Place& place, Bits&) {
+            return code_refinement(io, row, block, place, {kRefinementPass, false});
+        });
     }
     // The cleanup pass codes the coefficients that the other two left out; all of them are insignificant.
     template <class Coder>
     bool cleanup_pass(Coder& io, const BlockRow& row, const Block& block) {
         const Subband& subband = kSubbands[subband_];
         const int first = subband.row;
-        const SignificanceMap *maps = maps_.data(), &own = maps[block.own], &west = maps[block.west],
-                              &north = maps[block.north], &luma = maps[block.luma];
+        const SignificanceMap *maps = maps_.data(), &own = maps[block.own], &west = maps[block.own - 1],
+                              &north = maps[block.own - across_];
         const Bits left = in_subband(~(own.rows(first) | load(coded_[block.own].data() + first)), subband);
-        Bits active =
-            in_subband(own.around(first) | west.rows(first) | north.rows(first) | maps[block.east].rows(first) |
-                           maps[block.south].rows(first) | west.cross(first) | north.cross(first) | luma.rows(first) |
-                           luma.cross(first) | maps[block.chroma].rows(first),
-                       subband);  // those with any significant neighbor
+        Rows near = own.around(first) | adjacent_rows(block, first) | west.cross(first) | north.cross(first);
+        if (row.predicted()) near |= (&own - row.luma)->rows(first) | (&own - row.luma)->cross(first);
+        if (row.kind == 2) near |= (&own - row.chroma)->rows(first);
+        Bits active = in_subband(near, subband);  // those with any significant neighbor
+        Position position = position_of(place_at(0));
         return each_coefficient(left, [&](int index, const Place& place, Bits&) {
             const bool quiet = !(active >> index & 1);
-            const Position position = position_of(place);
+            position.at = place.at;
             const int bit =
                 code_significance(io, block, place,
                                   quiet ? significance(row, position, {})
-                                        : significance(row, position, neighborhood(row, magnitudes_at(block, place))));
+                                        : significance(row, position, neighborhood(row, magnitudes_at(block, place))),
+                                  {kCleanupPass, false});
             if (bit == 1) active |= kNeighborsBehind[static_cast<std::size_t>(index)];
             return bit >= 0;
         });
     }
-    // Codes the significance of a DC coefficient, in the significance pass if its activity is not 0.
+    // Where adjacent blocks are significant.
+    Rows adjacent_rows(const Block& block, int i) const {
+        const SignificanceMap* own = &maps_[block.own];
+        return own[-1].rows(i) | (own - across_)->rows(i) | own[1].rows(i) | own[across_].rows(i);
+    }
+    // The same in the channels before, within the masks of a single coefficient.
+    static Corner predicting_corner(const BlockRow& row, const SignificanceMap* own, const CornerMasks& masks) {
+        if (!row.predicted()) return 0;
+        const Corner luma = (own - row.luma)->corner() & masks.cross;
+        return row.kind == 2 ? luma | ((own - row.chroma)->corner() & masks.own) : luma;
+    }
+    // Codes the significance of the only coefficient of a subband, in the significance pass if its activity is not 0.
     template <class Coder>
-    bool code_dc_significance(Coder& io, const BlockRow& row, const Block& block) {
-        std::uint16_t& coded = coded_[block.own][0];
-        if (index_ > 0 || ((maps_[block.own].significant[kMargin] | coded) & 1)) return true;
-        const std::uint8_t* own = dc_magnitude();
+    bool code_single(Coder& io, const BlockRow& row, const Block& block, const Place& place, Step step) {
+        const CornerMasks& masks = kCornerMasks[subband_];
+        const SignificanceMap* own = &maps_[block.own];
+        const Corner before = own[-1].corner() | (own - across_)->corner();
+        Corner active =
+            (own->corner() & masks.around) | ((before | own[1].corner() | own[across_].corner()) & masks.own);
+        if (step.pass == kSignificancePass && active == 0) return true;
+        active |= (before & masks.cross) | predicting_corner(row, own, masks);
+        return code_only(io, block, place,
+                         active == 0
+                             ? significance(row, position_of(place), {})
+                             : significance(row, position_of(place), neighborhood(row, magnitudes_at(block, place))),
+                         step);
+    }
+    template <class Coder, class Contexts>
+    bool code_only(Coder& io, const Block& block, const Place& place, const Contexts& contexts, Step step) {
+        const int bit = code_significance(io, block, place, contexts, step);
+        if (step.pass == kSignificancePass)
+            coded_[block.own][static_cast<std::size_t>(place.row())] |= bit >= 0 ? place.bit() : 0;
+        return bit >= 0;
+    }
+    // The same of a DC coefficient, whose neighbors are those of its macroblock and of adjacent ones.
+    template <class Coder>
+    bool code_dc_significance(Coder& io, const BlockRow& row, const Block& block, Step step) {
+        const std::uint8_t* own = row.dc + column_ / kMacroblock * kDcArea + column_ % kMacroblock;
         const std::size_t down = macroblocks(shape_.columns) * kDcArea;
         Neighborhood around{};
         around.near = 2 * (own[-1] + own[-kDcStride] + own[1] + own[kDcStride] + own[-kDcStride - 1]);
         const int across = own[-kDcArea] + *(own - down) + own[kDcArea] + own[down];
-        if (pass_ == kSignificancePass && around.near + across == 0) return true;
-        const Place place{0, 0};
-        if (across != 0 || maps_[block.own].low() || maps_[block.west].low() || maps_[block.north].low() ||
-            maps_[block.luma].low() || maps_[block.chroma].low())
-            around = neighborhood(row, magnitudes_at(block, place), around.near);
-        const int bit = code_significance(io, block, place, significance(row, dc_position(), around));
-        if (bit >= 0 && pass_ == kSignificancePass) coded |= 1;
-        return bit >= 0;
+        if (step.pass == kSignificancePass && around.near + across == 0) return true;
+        const Place place{0};
+        const SignificanceMap* map = &maps_[block.own];
+        const Corner others = map->corner() | maps_[neighbor(block, 0, -kMacroblock)].corner() |
+                              maps_[neighbor(block, -kMacroblock, 0)].corner();
+        const CornerMasks& masks = kCornerMasks[0];
+        if (across != 0 || (others & masks.cross) != 0 || predicting_corner(row, map, masks) != 0)
+            around = neighborhood(row, dc_magnitudes_at(block), around.near);
+        return code_only(io, block, place, significance(row, dc_position(), around), step);
+    }
+
+    // Adds the bits of a subband to rows of a block.
+    static void add_coded(std::uint16_t* rows, Bits bits, const Subband& subband) {
+        using Bytes = std::uint8_t __attribute__((vector_size(8)));
+        if constexpr (std::endian::native == std::endian::big) bits = __builtin_bswap64(bits);
+        Bytes bytes;
+        std::memcpy(&bytes, &bits, sizeof bytes);
+        const Rows all = load(rows) | __builtin_convertvector(bytes, Rows)
+                                          << static_cast<std::uint16_t>(subband.column);
+        std::memcpy(rows, &all, sizeof all);
     }
 
     // Calls code(index, place, rest) for the selected coefficients of the current subband, from the one at `index_` on;
     // `rest` are those that follow. Stops and returns false if a call returns false.
     template <class Code>
     bool each_coefficient(Bits selected, Code code) {
+        const int first = place_at(0).at;
         Bits rest = index_ < kBits ? selected >> index_ << index_ : 0;
         while (rest != 0) {
             const int index = std::countr_zero(rest);
             rest &= rest - 1;
-            if (!code(index, place_at(index), rest)) {
+            if (!code(index, Place{first + offset_of(index)}, rest)) {
                 index_ = index;
                 return false;
             }
         }
         return true;
     }
+    // From the first coefficient of a subband to another one.
+    static int offset_of(int index) { return index + index / kRowBits * (kBlock - kRowBits); }
     Place place_at(int index) const {
         const Subband& subband = kSubbands[subband_];
-        return {subband.row + index / kRowBits, subband.column + index % kRowBits};
+        return {subband.row * kBlock + subband.column + offset_of(index)};
     }
 
     // Codes a bit and updates its contexts. Returns the bit, or -1 if it has not arrived.
@@ -473,85 +616,104 @@ class BitPlaneTraversal {
     // Codes whether a coefficient becomes significant in this plane, and its sign if so. Returns the first bit, or -1
     // if a bit has not arrived.
     template <class Coder, class Contexts>
-    int code_significance(Coder& io, const Block& block, const Place& place, const Contexts& contexts) {
+    int code_significance(Coder& io, const Block& block, const Place& place, const Contexts& contexts, Step step) {
         const int bit = code_bit(io, contexts, std::abs(coefficient(block, place)) >> plane_ != 0);
         if (bit < 0) return -1;
-        return bit && !code_sign(io, block, place) ? -1 : bit;
+        return bit && !code_sign(io, block, place, step) ? -1 : bit;
     }
     std::int32_t coefficient(const Block& block, const Place& place) const {  // 0 in a decoder
-        return coefficients_ ? coefficients_[block.own * kBlock * kBlock + place.index()] : 0;
+        if constexpr (!Io::kEncodes) return 0;
+        return coefficients_[block.index * kBlock * kBlock + place.index()];
     }
     template <class Coder>
-    bool code_sign(Coder& io, const Block& block, const Place& place) {
+    bool code_sign(Coder& io, const Block& block, const Place& place, Step step) {
         sign_pending_ = true;
         const bool below = coefficient(block, place) < 0;
-        const int negative = is_macroblock_mean() ? code_bit(io, mean_sign(), below) : io.bit(kOne / 2, below);
+        const int negative =
+            step.dc && is_macroblock_mean() ? code_bit(io, mean_sign(), below) : io.bit(kOne / 2, below);
         if (negative < 0) return false;
         sign_pending_ = false;
-        subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
-        const auto bit = static_cast<std::uint16_t>(1 << place.column);
-        maps_[block.own].significant[static_cast<std::size_t>(place.row + kMargin)] |= bit;
-        if (pass_ == kSignificancePass) coded_[block.own][static_cast<std::size_t>(place.row)] |= bit;
-        set_magnitude(block, place, 1);
-        set_decoded(block, place, negative ? -(3 << plane_) : 3 << plane_);
+        const std::size_t flag = subband_index(channel_, subband_, row_ + 1, column_ + 1);
+        subband_significant_[flag] = 1;
+        ++subband_counts_[flag];
+        maps_[block.own].significant[static_cast<std::size_t>(place.row() + kMargin)] |= place.bit();
+        if (step.pass == kSignificancePass) coded_[block.own][static_cast<std::size_t>(place.row())] |= place.bit();
+        set_magnitude(block, place, 1, step);
+        set_decoded(block, place, negative ? -(3 << plane_) : 3 << plane_, step);
         return true;
     }
 
     // Codes the next bit of a significant coefficient. Returns false if it has not arrived.
     template <class Coder>
-    bool code_refinement(Coder& io, const BlockRow& row, const Block& block, const Place& place) {
+    bool code_refinement(Coder& io, const BlockRow& row, const Block& block, const Place& place, Step step) {
         const int magnitude = std::abs(coefficient(block, place));
         const bool next = magnitude >> plane_ & 1;
-        const int bit = is_macroblock_mean()
+        const int bit = step.dc && is_macroblock_mean()
                             ? code_bit(io, mean_refinement(), next)
-                            : code_bit(io, Model::refinement(row.models, refinement_context(block, place)), next);
+                            : code_bit(io, Model::refinement(row.models, refinement_context(block, place, step)), next);
         if (bit < 0) return false;
         const int own = magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())];
-        set_magnitude(block, place, static_cast<std::uint8_t>((own & ~1) | bit));
-        if (subband_ == 0)
-            set_decoded(block, place, refined(dc_[block.own], bit));
-        else if (decoded_)
-            set_decoded(block, place, refined(decoded_[block.own * kBlock * kBlock + place.index()], bit));
+        set_magnitude(block, place, static_cast<std::uint8_t>((own & ~1) | bit), step);
+        if (step.dc)
+            set_decoded(block, place, refined(dc_[block.index], bit), step);
+        else if (!Io::kEncodes || decoded_)
+            set_decoded(block, place, refined(decoded_[block.index * kBlock * kBlock + place.index()], bit), step);
         return true;
     }
-    void set_magnitude(const Block& block, const Place& place, std::uint8_t magnitude) {
+    void set_magnitude(const Block& block, const Place& place, std::uint8_t magnitude, Step step) {
         magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())] = magnitude;
-        if (subband_ == 0) *dc_magnitude() = magnitude;
+        if (step.dc) *dc_magnitude(column_) = magnitude;
     }
     std::int32_t refined(std::int32_t value, int bit) const {
         return value + ((value < 0) == (bit == 0) ? 1 << plane_ : -(1 << plane_));
     }
-    void set_decoded(const Block& block, const Place& place, std::int32_t value) {
-        if (subband_ == 0) dc_[block.own] = value;
-        if (!decoded_) return;
-        std::int32_t& known = decoded_[block.own * kBlock * kBlock + place.index()];
-        if (coefficients_)
-            error_ += squared_error(block.own, place.index(), value) - squared_error(block.own, place.index(), known);
+    void set_decoded(const Block& block, const Place& place, std::int32_t value, Step step) {
+        if (step.dc) dc_[block.index] = value;
+        if (Io::kEncodes && !decoded_) return;
+        std::int32_t& known = decoded_[block.index * kBlock * kBlock + place.index()];
+        if constexpr (Io::kEncodes)
+            error_ +=
+                squared_error(block.index, place.index(), value) - squared_error(block.index, place.index(), known);
         known = value;
     }
 
+    // Prepares the contexts of a row's flags, but for the subbands to the west, which may become significant.
+    void find_flag_contexts(const BlockRow& row, const std::uint8_t* own) {
+        const std::size_t across = shape_.columns + 2, area = (shape_.rows + 2) * across;
+        const int orientation = kSubbands[subband_].orientation;
+        const std::uint8_t *north = own - across, *south = own + across, *coarser = own - 3 * area;
+        const std::uint8_t* counts = subband_counts_.data() + (coarser - subband_significant_.data());
+        std::uint8_t *beside = flag_contexts_.data(), *others = beside + shape_.columns,
+                     *active = others + shape_.columns;
+        const auto each = [&](auto set) {
+            for (std::size_t i = column_; i < shape_.columns; ++i) set(i);
+        };
+        const auto add = [&](int factor, const std::uint8_t* flags) {
+            each([&](std::size_t i) { others[i] = static_cast<std::uint8_t>(others[i] + factor * flags[i]); });
+        };
+        each([&](std::size_t i) {
+            beside[i] = static_cast<std::uint8_t>(5 * north[i] + 4 * (own[i + 1] + south[i]));
+            others[i] = static_cast<std::uint8_t>(16 * coarser[i]);
+        });
+        if (orientation > 1) add(4, own - area);
+        if (orientation > 2) add(8, own - 2 * area);
+        if (row.predicted()) add(1, own - row.kind * kSubbands.size() * area);
+        if (row.kind == 2) add(2, own - kSubbands.size() * area);
+        each([&](std::size_t i) { active[i] = static_cast<std::uint8_t>(5 * coarse_class(counts[i])); });
+    }
     // Codes whether a subband that was all zeros so far becomes significant in this plane. Returns false if the bit has
     // not arrived.
     template <class Coder>
-    bool code_subband_flag(Coder& io, const BlockRow& row, const std::uint8_t* own) {
-        const Subband& subband = kSubbands[subband_];
+    bool code_subband_flag(Coder& io, const BlockRow& row, std::uint8_t* own) {
         const bool any =
-            coefficients_ && subband_planes_[static_cast<std::size_t>(own - subband_significant_.data())] > plane_;
-        const std::size_t across = shape_.columns + 2, area = (shape_.rows + 2) * across;
-        const std::size_t west = own[-1], north = *(own - across), coarser = *(own - 3 * area);
-        const std::size_t siblings =
-            (subband.orientation > 1 ? *(own - area) : 0U) + (subband.orientation > 2 ? 2U * *(own - 2 * area) : 0U);
-        std::size_t channels = 0;  // that were coded before this one
-        if (row.predicted()) channels = *(own - row.kind * kSubbands.size() * area);
-        if (row.kind == 2) channels += 2U * *(own - kSubbands.size() * area);
-        const Subband& parent = kSubbands[subband_ - 3];  // the coarser subband of the same orientation
-        const int active = coarser ? std::popcount(in_subband(maps_[row.own + column_].rows(parent.row), parent)) : 0;
-        const SubbandNeighborhood around{2 * west + north, west + north + own[1] + own[across],
-                                         coarser,          siblings,
-                                         channels,         static_cast<std::size_t>(coarse_class(active))};
+            Io::kEncodes && subband_planes_[static_cast<std::size_t>(own - subband_significant_.data())] > plane_;
+        const std::uint8_t* contexts = flag_contexts_.data() + column_;
+        const std::size_t west = own[-1], beside = contexts[0];
+        const SubbandNeighborhood around{beside + 6 * west, contexts[shape_.columns],
+                                         contexts[2 * shape_.columns] + (beside >> 2) + west};
         const int bit = code_bit(io, Model::subband_flag(row.models, around), any);
         if (bit < 0) return false;
-        if (bit) subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
+        *own = static_cast<std::uint8_t>(bit);
         return true;
     }
 
@@ -580,11 +742,15 @@ class BitPlaneTraversal {
                             0,
                             0,
                             0};
-        if (row.predicted()) around.luma = *at.luma, around.chroma = *at.chroma, around.lumas = four(at.luma);
+        if (row.predicted()) {
+            const std::uint8_t* luma = own - row.luma * kArea;
+            around.luma = *luma, around.lumas = four(luma);
+        }
+        if (row.kind == 2) around.chroma = *(own - row.chroma * kArea);
         return around;
     }
     Position position_of(const Place& place) const {
-        return {place.row * kBlock + place.column, plane_ * 2 + newly_significant_, newly_significant_};
+        return {place.at, plane_ * 2 + newly_significant_, newly_significant_};
     }
     // DC coefficients have places of their own, by their place in the macroblock.
     Position dc_position() const {
@@ -593,21 +759,21 @@ class BitPlaneTraversal {
             is_macroblock_mean() ? std::min(kScales - 1, 2 * std::abs(predicted_mean()) >> plane_) : plane_ * 2 + 1;
         return {kBlock * kBlock + in_macroblock, scale, in_macroblock != 0};
     }
-    RefinementContext refinement_context(const Block& block, const Place& place) const {
-        const Magnitudes at = magnitudes_at(block, place);
+    RefinementContext refinement_context(const Block& block, const Place& place, Step step) const {
+        const Magnitudes at = step.dc ? dc_magnitudes_at(block) : magnitudes_at(block, place);
         const int adjacent = coarse_class(*at.west + *at.north);
         return {std::min(*at.own >> 1, 7), fine_class(four(at.own) / 2), std::min(adjacent, 3)};
     }
 
     // Whether the coefficient is the first of its macroblock, which is the macroblock's mean.
-    bool is_macroblock_mean() const { return subband_ == 0 && row_ % kMacroblock == 0 && column_ % kMacroblock == 0; }
+    bool is_macroblock_mean() const { return row_ % kMacroblock == 0 && column_ % kMacroblock == 0; }
     // The prediction of a macroblock's mean from those of the adjacent macroblocks, as a decoded value.
     int predicted_mean() const {
         int sum = 0, count = 0;
         const auto add = [&](std::ptrdiff_t down, std::ptrdiff_t right, int weight) {
-            const std::size_t block = neighbor(channel_, down, right);
-            if (block == outside_) return;
-            sum += weight * dc_[block];
+            if (!is_inside(down, right)) return;
+            sum += weight * dc_[block_index(channel_, row_ + static_cast<std::size_t>(down),
+                                            column_ + static_cast<std::size_t>(right))];
             count += weight;
         };
         add(0, -kMacroblock, 2), add(-kMacroblock, 0, 2), add(0, kMacroblock, 1), add(kMacroblock, 0, 1);
@@ -630,13 +796,15 @@ class BitPlaneTraversal {
     Model model_;
     const std::int16_t* coefficients_;
     std::int32_t* decoded_;
-    std::size_t outside_;                            // the index of a block of zeros
+    std::size_t across_;                             // blocks of a row, with the margin
     std::vector<std::uint8_t> magnitudes_;           // in units of the current plane; blocks have a margin of zeros
-    std::vector<SignificanceMap> maps_;              // of all blocks
+    std::vector<SignificanceMap> maps_;              // of all blocks, which have a margin as well
     std::vector<CodedMap> coded_;                    // in the significance pass of the current plane
     std::vector<std::int32_t> dc_;                   // decoded values of each block's first coefficient
     std::vector<std::uint8_t> dc_magnitudes_;        // by macroblock, with a margin of zeros
     std::vector<std::uint8_t> subband_significant_;  // by channel, subband and block, with a margin of zeros
+    std::vector<std::uint8_t> subband_counts_;       // alike, the number of significant coefficients
+    std::vector<std::uint8_t> flag_contexts_;        // of the current row: three contexts of each block's flag
     std::vector<std::uint8_t> subband_planes_;       // alike, the number of bit planes; empty in a decoder
     double error_ = 0;                               // squared, of what a decoder knows, if an encoder tracks that
     // The state of the traversal, so that it can stop at any bit.
@@ -647,6 +815,7 @@ class BitPlaneTraversal {
 };
 
 struct EncoderIo {
+    static constexpr bool kEncodes = true;
     RangeEncoder encoder;
     int bit(Probability one, bool bit) {
         encoder.encode(bit, one);
@@ -665,6 +834,7 @@ struct ArrivedIo {
     bool ready(std::size_t bits) const { return arrived.has_arrived(bits); }
 };
 struct DecoderIo {
+    static constexpr bool kEncodes = false;
     RangeDecoder decoder;
     int bit(Probability one, bool) { return decoder.decode(one); }
     bool ready(std::size_t) const { return true; }

@@ -62,14 +62,12 @@ struct Neighborhood {
     int across() const { return west + north + ahead; }
     int activity() const { return fine_class(near / 2 + across()); }
 };
-// Subbands around that of a block.
+// Significant subbands around that of a block, as indices of contexts.
 struct SubbandNeighborhood {
-    std::size_t west_north;  // 2 west + north
-    std::size_t four;        // the number of significant ones in adjacent blocks
-    std::size_t coarser;     // whether the coarser subband of the same orientation is significant
-    std::size_t siblings;    // of other orientations
-    std::size_t channels;    // in the channels before
-    std::size_t active;      // the class of the coarser subband's number of significant coefficients
+    std::size_t beside;  // 4 four + 2 west + north, where `four` is the number of significant ones in adjacent blocks
+    std::size_t
+        others;  // in the block: the coarser one of the same orientation, those of others; in the channels before
+    std::size_t active;  // 5 times the class of the coarser subband's number of significant coefficients, and `four`
 };
 // Magnitudes around a coefficient that is significant.
 struct RefinementContext {
@@ -99,20 +97,22 @@ inline constexpr auto kBoundedSquash = [] {
 // The weights of a bit's contexts. The logit is their sum, in units of 1 / 2048. A weight that leaves 16 bits wraps
 // around, on all machines alike: only bits made for that get there.
 using LogitWeight = std::int16_t;
-template <std::size_t kContexts, int kRate>
+inline constexpr int kRateBits = 8,
+                     kStepBits = 15 + kRateBits;  // of the rate that images are coded with, halved 8 times
+template <std::size_t kContexts>
 struct AdditiveContexts {
     std::array<LogitWeight*, kContexts> weights;
-    int shift;
+    std::int64_t rate;  // of learning: in units of 1 / 1024, times that of AdditiveModel
 
     Probability probability() const {
         int sum = 0;
         for (const LogitWeight* weight : weights) sum += *weight;
         return kBoundedSquash[static_cast<std::size_t>(std::clamp(sum >> 3, -kMostLogit, kMostLogit) + kMostLogit)];
     }
-    // A step of gradient descent, at a rate of kRate / 1024 where the shift is 15.
+    // A step of gradient descent on the coding cost.
     void update(bool bit, Probability one) const {
         const int error = (bit ? static_cast<int>(kOne) : 0) - static_cast<int>(one);
-        const int step = (error * kRate + (1 << (shift - 1))) >> shift;
+        const auto step = static_cast<LogitWeight>((error * rate + (1 << (kStepBits - 1))) >> kStepBits);
         for (LogitWeight* weight : weights) *weight = static_cast<LogitWeight>(*weight + step);
     }
 };
@@ -124,7 +124,7 @@ class AdditiveModel {
     struct Row {
         std::array<LogitWeight*, 4> significance, flag;
         LogitWeight* refinement;
-        int shift;
+        std::int64_t significance_rate, flag_rate, refinement_rate;
     };
     Row row(std::size_t kind, std::size_t level, std::size_t orientation, std::size_t plane) {
         const std::size_t places = kind * kPlaces, at_level = kind * kLevels + level, base = at_level * 4 + orientation;
@@ -132,9 +132,11 @@ class AdditiveModel {
             {find(0, at_level * 72), find(1, places * kFine), find(2, kind * 2592), find(3, places * kScales)},
             {find(4, base * 20), find(5, base * 32), find(6, base * kCoarse * 5), find(7, base * kMaxPlanes + plane)},
             find(8, kind * 384),
-            shift_};
+            44 * rate_,
+            100 * rate_,
+            14 * rate_};
     }
-    static AdditiveContexts<4, 44> significance(const Row& row, const Position& position, const Neighborhood& around) {
+    static AdditiveContexts<4> significance(const Row& row, const Position& position, const Neighborhood& around) {
         const auto& tables = row.significance;
         const auto c = [](int sum) { return coarse_class(sum); };
         const int across = around.across();
@@ -142,39 +144,50 @@ class AdditiveModel {
                  tables[1] + position.at * kFine + fine_class(2 * across + around.beyond),
                  tables[2] + ((c(around.luma) * kCoarse + c(around.chroma)) * kCoarse + c(around.lumas)) * kFine +
                      around.activity(),
-                 tables[3] + position.at * kScales + position.scale},
-                row.shift};
+                 tables[3] + position.scale * kPlaces + position.at},
+                row.significance_rate};
     }
-    static AdditiveContexts<4, 100> subband_flag(const Row& row, const SubbandNeighborhood& around) {
-        return {{row.flag[0] + around.four * 4 + around.west_north,
-                 row.flag[1] + (around.coarser * 4 + around.siblings) * 4 + around.channels,
-                 row.flag[2] + around.active * 5 + around.four, row.flag[3]},
-                row.shift};
+    static AdditiveContexts<4> subband_flag(const Row& row, const SubbandNeighborhood& around) {
+        return {{row.flag[0] + around.beside, row.flag[1] + around.others, row.flag[2] + around.active, row.flag[3]},
+                row.flag_rate};
     }
-    static AdditiveContexts<1, 14> refinement(const Row& row, const RefinementContext& context) {
-        return {{row.refinement + context.index()}, row.shift};
+    static AdditiveContexts<1> refinement(const Row& row, const RefinementContext& context) {
+        return {{row.refinement + context.index()}, row.refinement_rate};
     }
     // Signs and refinement bits of the means of macroblocks.
-    AdditiveContexts<1, 60> mean_sign(std::size_t kind, std::size_t context) {
-        return {{find(9, kind * 64 + context)}, shift_};
+    AdditiveContexts<1> mean_sign(std::size_t kind, std::size_t context) {
+        return {{find(9, kind * 64 + context)}, 60 * rate_};
     }
-    AdditiveContexts<1, 60> mean_refinement(std::size_t kind, std::size_t context) {
-        return {{find(9, kind * 64 + 16 + context)}, shift_};
+    AdditiveContexts<1> mean_refinement(std::size_t kind, std::size_t context) {
+        return {{find(9, kind * 64 + 16 + context)}, 60 * rate_};
     }
 
-    std::vector<LogitWeight>& weights() { return weights_; }
+    std::size_t size() const { return weights_.size(); }
+    // Restores the weights in a file, and writes them. In files the scales of a place are next to each other; while
+    // coding, the places of a scale, as only two scales are in use at a time.
+    void restore(const LogitWeight* weights) {
+        for (std::size_t i = 0; i < size(); ++i) weights_[place_in_memory(i)] = weights[i];
+    }
+    void save(LogitWeight* weights) const {
+        for (std::size_t i = 0; i < size(); ++i) weights[i] = weights_[place_in_memory(i)];
+    }
     // Adapts at 2^-times the rate that images are coded with.
-    void halve_rate(int times) { shift_ = kShift + times; }
+    void halve_rate(int times) { rate_ = std::int64_t{1} << (kRateBits - times); }
 
   private:
-    static constexpr int kShift = 15;
     static constexpr auto kStarts = table_starts(std::array<std::size_t, 10>{
         kChannelKinds * kLevels * 72, kChannelKinds * kPlaces * kFine, kChannelKinds * 2592,
         kChannelKinds * kPlaces * kScales, 1600, 2560, 2400, 1200, kChannelKinds * 384, kChannelKinds * 64});
     LogitWeight* find(std::size_t table, std::size_t context) { return weights_.data() + kStarts[table] + context; }
+    static std::size_t place_in_memory(std::size_t in_file) {
+        if (in_file < kStarts[3] || in_file >= kStarts[4]) return in_file;
+        const std::size_t context = in_file - kStarts[3], place = context / kScales % kPlaces;
+        const std::size_t kind = context / (kPlaces * kScales);
+        return kStarts[3] + (kind * kScales + context % kScales) * kPlaces + place;
+    }
 
     std::vector<LogitWeight> weights_ = std::vector<LogitWeight>(kStarts.back());
-    int shift_ = kShift;
+    std::int64_t rate_ = 1 << kRateBits;
 };
 
 // An adaptive binary model alone.
@@ -246,9 +259,7 @@ class MixingModel {
             row.mixers + activity * 2 + position.fresh};
     }
     static MixedContexts<4, 250> subband_flag(const Row& row, const SubbandNeighborhood& around) {
-        return {{row.flag[0] + around.four * 4 + around.west_north,
-                 row.flag[1] + (around.coarser * 4 + around.siblings) * 4 + around.channels,
-                 row.flag[2] + around.active * 5 + around.four, row.flag[3]},
+        return {{row.flag[0] + around.beside, row.flag[1] + around.others, row.flag[2] + around.active, row.flag[3]},
                 row.flag_mixer};
     }
     static SingleContext<1000> refinement(const Row& row, const RefinementContext& context) {

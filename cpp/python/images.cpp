@@ -32,7 +32,7 @@ struct Model {
 };
 
 std::vector<std::size_t> model_sizes(int version) {
-    if (version == 2) return {AdditiveModel().weights().size()};
+    if (version == 2) return {AdditiveModel().size()};
     std::size_t models = 0, weights = 0;
     MixingModel model;
     model.each_model([&](BinaryModel&) { ++models; });
@@ -46,8 +46,7 @@ void check_sizes(int version, const std::vector<std::size_t>& sizes) {
 
 void save_additive(Model& self, const Array<std::int16_t, 1>& out) {
     check_sizes(self.version(), {out.shape(0)});
-    const auto& weights = std::get<AdditiveModel>(self.model).weights();
-    std::copy(weights.begin(), weights.end(), out.data());
+    std::get<AdditiveModel>(self.model).save(out.data());
 }
 void save_mixing(Model& self, const Array<std::uint16_t, 1>& probabilities, const Array<std::uint8_t, 1>& counts,
                  const Array<std::int32_t, 1>& weights) {
@@ -63,7 +62,7 @@ void save_mixing(Model& self, const Array<std::uint16_t, 1>& probabilities, cons
 void load_additive(Model& self, const Vec<std::int16_t>& weights) {
     check_sizes(2, {weights.shape(0)});
     AdditiveModel model;
-    std::copy_n(weights.data(), weights.shape(0), model.weights().begin());
+    model.restore(weights.data());
     self.model = std::move(model);
 }
 void load_mixing(Model& self, const Vec<std::uint16_t>& probabilities, const Vec<std::uint8_t>& counts,

@@ -127,12 +127,32 @@ void test_decoder_of_noise(std::mt19937& random) {
     }
 }
 
+// Pixels of the widest registers are those of the narrowest, filtered or not.
+template <class Pixel>
+void test_registers(std::mt19937& random, const std::vector<std::size_t>& kinds) {
+    const Image image = random_image(random, kinds, random() % 2);
+    std::vector<std::int32_t> known(image.coefficients.size());
+    for (std::size_t i = 0; i < known.size(); ++i)
+        if (const int value = image.coefficients[i] >> random() % 8; value != 0)
+            known[i] = 2 * value + (value < 0 ? -1 : 1);
+    const std::size_t height = kBlock * image.shape.rows - random() % kBlock,
+                      width = kBlock * image.shape.columns - random() % kBlock;
+    const ImageReconstruction reconstruction(image.shape, known.data(), static_cast<int>(random() % kMaxPlanes), 4,
+                                             image.start);
+    for (const float reached : {kUnfiltered, 1.5F * kUnfiltered, 20 * kUnfiltered}) {
+        std::vector<Pixel> pixels(height * width * kinds.size()), narrow(pixels.size());
+        reconstruction.write(height, width, pixels.data(), reached);
+        reconstruction.write_rows<16>(height, width, narrow.data(), reached);
+        CHECK(pixels == narrow);
+    }
+}
+
 // After a bit the logit of a sum of weights moves toward it, whatever the weights.
 void test_additive_contexts(std::mt19937& random) {
     for (int i = 0; i < 1000; ++i) {
         std::array<LogitWeight, 3> weights{};
         for (LogitWeight& weight : weights) weight = static_cast<LogitWeight>(random() % 16001 - 8000);
-        const AdditiveContexts<3, 44> contexts{{&weights[0], &weights[1], &weights[2]}, 15};
+        const AdditiveContexts<3> contexts{{&weights[0], &weights[1], &weights[2]}, 44 << kRateBits};
         const bool bit = random() % 2;
         const Probability before = contexts.probability();
         const int sum = weights[0] + weights[1] + weights[2];
@@ -156,6 +176,10 @@ void test_model() {
 int main() {
     std::mt19937 random(0);
     test_additive_contexts(random);
+    for (const std::vector<std::size_t>& kinds : {std::vector<std::size_t>{0}, {0, 3}, {0, 1, 2}, {0, 1, 2, 3}}) {
+        test_registers<std::uint8_t>(random, kinds);
+        test_registers<std::uint16_t>(random, kinds);
+    }
     test_model<AdditiveModel>();
     test_model<MixingModel>();
     std::puts("image_bitplanes: ok");
