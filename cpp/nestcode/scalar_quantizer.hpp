@@ -69,21 +69,31 @@ inline void find_best_cuts(const double* sorted, const double* sums, const std::
 // bytes per row and 8 sources for each.
 inline void permute_bits(Rows in, const std::int32_t* sources, std::uint8_t* out, std::size_t out_bytes,
                          std::size_t threads) {
-    constexpr std::size_t bits_per_thread = 1 << 18;
-    const std::size_t grain = bits_per_thread / (8 * std::max<std::size_t>(out_bytes, 1));
-    parallel_for(in.count, grain, threads, [=](std::size_t begin, std::size_t end) {
-        for (std::size_t r = begin; r < end; ++r) {
-            const std::uint8_t* row = in[r];
-            for (std::size_t b = 0; b < out_bytes; ++b) {
-                unsigned byte = 0;
-                for (std::size_t j = 8 * b; j < 8 * b + 8; ++j) {
-                    const std::int32_t source = sources[j];
-                    byte = 2 * byte + (source < 0 ? 0u : row[source >> 3] >> (7 - (source & 7)) & 1u);
-                }
-                out[r * out_bytes + b] = static_cast<std::uint8_t>(byte);
-            }
-        }
-    });
+    constexpr std::size_t block = 64;  // rows at a time, bit by bit: the inner loop vectorizes over rows
+    const std::int32_t last = out_bytes == 0 ? -1 : *std::max_element(sources, sources + 8 * out_bytes);
+    const std::size_t used = last < 0 ? 0 : static_cast<std::size_t>(last) / 8 + 1;  // leading bytes of a row
+    parallel_for((in.count + block - 1) / block, 1 + (1 << 12) / (out_bytes + 1), threads,
+                 [=](std::size_t begin, std::size_t end) {
+                     std::vector<std::uint8_t> bytes(used * block);
+                     for (std::size_t b = begin; b < end; ++b) {
+                         const std::size_t first = b * block, count = std::min(block, in.count - first);
+                         for (std::size_t r = 0; r < count; ++r)
+                             for (std::size_t p = 0; p < used; ++p) bytes[p * block + r] = in[first + r][p];
+                         for (std::size_t o = 0; o < out_bytes; ++o) {
+                             std::uint8_t column[block] = {};
+                             for (std::size_t j = 0; j < 8; ++j) {
+                                 const std::int32_t source = sources[8 * o + j];
+                                 if (source < 0) continue;
+                                 const std::uint8_t* from = bytes.data() + static_cast<std::size_t>(source / 8) * block;
+                                 const auto bit = static_cast<std::uint8_t>(0x80 >> source % 8),
+                                            to = static_cast<std::uint8_t>(0x80 >> j);
+                                 for (std::size_t r = 0; r < block; ++r)
+                                     column[r] = static_cast<std::uint8_t>(column[r] | ((from[r] & bit) != 0 ? to : 0));
+                             }
+                             for (std::size_t r = 0; r < count; ++r) out[(first + r) * out_bytes + o] = column[r];
+                         }
+                     }
+                 });
 }
 
 // What the nodes of all trees decode to: node n of direction d is values[d * stride + n].

@@ -53,16 +53,21 @@ void test_centering(std::size_t rows, std::size_t features, std::mt19937& random
     CHECK(center_rows(items.data(), rows - 1, features, mean.data(), false, INFINITY, whole.data(), 3));
 }
 
-void test_permutation_and_adc(std::mt19937& random) {
-    const Bits bits(50, 77, random);
-    std::vector<std::int32_t> sources(48);
+void test_permutation(std::size_t rows, std::size_t out_bytes, std::mt19937& random) {
+    const Bits bits(rows, 77, random);
+    std::vector<std::int32_t> sources(8 * out_bytes);
     for (std::int32_t& source : sources) source = static_cast<std::int32_t>(random() % 80) - 3;
-    std::vector<std::uint8_t> out(50 * 6);
-    permute_bits(bits.rows, sources.data(), out.data(), 6, 2);
-    for (std::size_t r = 0; r < 50; ++r)
-        for (std::size_t j = 0; j < 48; ++j)
-            CHECK(bit(&out[r * 6], j) == (sources[j] >= 0 && bit(bits.rows[r], static_cast<std::size_t>(sources[j]))));
+    std::vector<std::uint8_t> out(rows * out_bytes);
+    permute_bits(bits.rows, sources.data(), out.data(), out_bytes, 2);
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t j = 0; j < sources.size(); ++j)
+            CHECK(bit(&out[r * out_bytes], j) ==
+                  (sources[j] >= 0 && bit(bits.rows[r], static_cast<std::size_t>(sources[j]))));
+}
 
+void test_adc(std::mt19937& random) {
+    std::vector<std::uint8_t> out(50 * 6);
+    for (std::uint8_t& byte : out) byte = static_cast<std::uint8_t>(random());
     std::vector<float> tables(3 * 6 * 256), sums(3 * 50);
     for (float& entry : tables) entry = static_cast<float>(random() % 100);
     sum_lookup_tables({out.data(), 50, 6, 6}, tables.data(), 3, sums.data(), 2);
@@ -298,7 +303,9 @@ int main() {
     test_scalar_quantizer(random);
     test_centering(9000, 3, random);
     test_centering(40, 700, random);
-    test_permutation_and_adc(random);
+    for (const std::size_t rows : {0, 1, 50, 64, 200})
+        for (const std::size_t out_bytes : {0, 1, 6}) test_permutation(rows, out_bytes, random);
+    test_adc(random);
     for (const std::size_t rows : {0, 1, 63, 64, 65, 200})
         for (const std::size_t first : {0, 1, 5, 7, 8, 13})
             for (const std::size_t bits : {0, 1, 3, 8, 41}) test_bit_planes(rows, first, bits, random);
