@@ -28,11 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
         for (std::uint32_t& id : *ids) id = static_cast<std::uint32_t>(input.number(nodes - 1));
 
     std::vector<std::uint8_t> data((nodes + 1) * GraphRecord::size(columns));
-    pack_graph(neighbors.data(), nodes, entries.data(), kDegree,
-               {{grouped.data(), nodes, columns, static_cast<std::ptrdiff_t>(columns)}, norms.data(), factors.data()},
-               data.data(), 1);
-    const GraphRecords records{data.data(), nodes, nodes + 1, columns};
-    const std::vector<std::uint64_t> duplicates = find_duplicates(records);
+    const GraphRecords records(
+        {neighbors.data(), nodes, entries},
+        {{grouped.data(), nodes, columns, static_cast<std::ptrdiff_t>(columns)}, norms.data(), factors.data()},
+        data.data());
+    const std::vector<std::uint64_t> duplicates = find_duplicates(neighbors.data(), nodes);
     for (const Metric metric : {Metric::l2, Metric::inner})
         for (const float* vectors : {rows.data(), static_cast<const float*>(nullptr)}) {
             float distances[queries * k];

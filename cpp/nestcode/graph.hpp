@@ -12,6 +12,9 @@
 // same in all records. The records after those of the nodes list the entry points of a search.
 #pragma once
 
+#include <span>
+
+#include "checksum.hpp"
 #include "fastscan.hpp"
 #include "int8_projection.hpp"
 #include "parallel.hpp"
@@ -31,15 +34,6 @@ struct GraphRecord {
     static std::size_t size(std::size_t columns) { return (8 + columns) * kDegree; }
 };
 
-struct GraphRecords {
-    const std::uint8_t* data;  // aligned to 4 bytes
-    std::size_t nodes;
-    std::size_t count;  // the nodes, then the records of entry points
-    std::size_t columns;
-
-    GraphRecord operator[](std::size_t i) const { return {data + i * GraphRecord::size(columns)}; }
-};
-
 // The codes of all items as records hold them.
 struct GraphCodes {
     Rows grouped;         // (items, columns): 4-bit groups, two a byte
@@ -47,14 +41,15 @@ struct GraphCodes {
     const Half* factors;  // (items)
 };
 
-// Writes the record of 32 neighbors.
+// Writes the record of 32 neighbors. Ids are kept in bounds: they lie in a mapped file, which others may change.
 inline void pack_record(const std::uint32_t* neighbors, const GraphCodes& codes, std::uint8_t* out) {
+    const auto last = static_cast<std::uint32_t>(codes.grouped.count - 1);
     auto* ids = reinterpret_cast<std::uint32_t*>(out);
     auto* norms = reinterpret_cast<Half*>(out + 4 * kDegree);
     auto* factors = norms + kDegree;
     std::uint8_t* block = out + 8 * kDegree;
     for (std::size_t i = 0; i < kDegree; ++i) {
-        const std::uint32_t id = neighbors[i];
+        const std::uint32_t id = std::min(neighbors[i], last);
         ids[i] = id;
         norms[i] = codes.norms[id];
         factors[i] = codes.factors[id];
@@ -62,15 +57,100 @@ inline void pack_record(const std::uint32_t* neighbors, const GraphCodes& codes,
     }
 }
 
-// Writes the records of all nodes, (nodes, 32) neighbors, and those of the entry points, a multiple of 32.
-inline void pack_graph(const std::uint32_t* neighbors, std::size_t nodes, const std::uint32_t* entries,
-                       std::size_t entry_count, const GraphCodes& codes, std::uint8_t* out, std::size_t threads) {
-    const std::size_t size = GraphRecord::size(codes.grouped.bytes);
-    parallel_for(nodes + entry_count / kDegree, 256, threads, [&, size](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i)
-            pack_record(i < nodes ? neighbors + i * kDegree : entries + (i - nodes) * kDegree, codes, out + i * size);
-    });
-}
+// The edges of a graph: (nodes, 32) neighbors, and the entry points, a multiple of 32.
+struct GraphEdges {
+    const std::uint32_t* neighbors;
+    std::size_t nodes;
+    std::span<const std::uint32_t> entries;
+
+    std::size_t records() const { return nodes + entries.size() / kDegree; }
+    const std::uint32_t* operator[](std::size_t record) const {
+        return record < nodes ? neighbors + record * kDegree : entries.data() + (record - nodes) * kDegree;
+    }
+};
+
+// The rows that the vectors of a graph's nodes are mapped from, with their checksums; no guard where they are in
+// memory.
+struct GuardedRows {
+    const std::uint8_t* data = nullptr;
+    std::size_t row_bytes = 0;
+    ChecksumGuard* guard = nullptr;
+
+    void touch(std::size_t i) const {
+        if (guard != nullptr) guard->touch(data + i * row_bytes, row_bytes);
+    }
+};
+
+// The records of a graph: those of the nodes, then those of the entry points. A record is packed at its first visit, as
+// packing all takes far longer than a search, or before, by `pack_all`; then the node's vector is verified, too.
+// Threads may share them and never wait for each other: while one thread packs a record, others pack copies of their
+// own.
+class GraphRecords {
+  public:
+    // `data` is room for all records, aligned to 4 bytes. Edges, codes and vectors must outlive them.
+    GraphRecords(const GraphEdges& edges, const GraphCodes& codes, std::uint8_t* data, const GuardedRows& vectors = {})
+        : edges_(edges),
+          codes_(codes),
+          vectors_(vectors),
+          data_(data),
+          size_(GraphRecord::size(codes.grouped.bytes)),
+          claimed_(edges.records() / 64 + 1),
+          packed_(claimed_.size()) {}
+    GraphRecords(const GraphRecords&) = delete;
+    GraphRecords& operator=(const GraphRecords&) = delete;
+
+    std::size_t nodes() const { return edges_.nodes; }
+    std::size_t count() const { return edges_.records(); }
+    std::size_t columns() const { return codes_.grouped.bytes; }
+    std::size_t record_bytes() const { return size_; }
+
+    bool is_packed(std::size_t i) const { return packed_[i / 64].load(std::memory_order_acquire) >> i % 64 & 1; }
+
+    std::size_t count_packed() const {
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < count(); ++i) sum += is_packed(i);
+        return sum;
+    }
+
+    // Where a record is, or will be.
+    GraphRecord operator[](std::size_t i) const { return {data_ + i * size_}; }
+
+    // Packs a record, unless another thread does: then it packs a copy. Returns what can be read.
+    GraphRecord pack(std::size_t i, std::vector<std::uint8_t>& copy) const {
+        if (claim(i) || is_packed(i)) return (*this)[i];
+        copy.resize(size_);
+        write(i, copy.data());
+        return {copy.data()};
+    }
+
+    void pack_all(std::size_t threads) const {
+        parallel_for(count(), 256, threads, [this](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) claim(i);
+        });
+    }
+
+  private:
+    // Packs a record that no thread has begun to pack, and returns whether it did.
+    bool claim(std::size_t i) const {
+        const std::uint64_t bit = std::uint64_t{1} << i % 64;
+        if (claimed_[i / 64].fetch_or(bit, std::memory_order_relaxed) & bit) return false;
+        write(i, data_ + i * size_);
+        packed_[i / 64].fetch_or(bit, std::memory_order_release);
+        return true;
+    }
+
+    void write(std::size_t i, std::uint8_t* out) const {
+        if (i < nodes()) vectors_.touch(i);
+        pack_record(edges_[i], codes_, out);
+    }
+
+    const GraphEdges edges_;
+    const GraphCodes codes_;
+    const GuardedRows vectors_;
+    std::uint8_t* const data_;
+    const std::size_t size_;
+    mutable std::vector<std::atomic<std::uint64_t>> claimed_, packed_;  // bitmaps
+};
 
 // From the features of a query to its lookup tables: coefficients of an affine projection, then the tables of groups.
 struct GraphProjection {
@@ -87,6 +167,7 @@ struct GraphQuery {
     const float* features;  // L2-normalized for the cosine
     FastScanTables tables;
     float own;  // what estimates leave out: the squared norm around the mean, or the product with it
+    float tie;  // within which estimates may differ by rounding: deviations of a sum of rounded table entries
 
     // The distance that an estimate stands for: the squared L2 distance, or the negative inner product.
     float distance(float estimate, Metric metric) const {
@@ -134,9 +215,11 @@ class GraphQueries {
             quantized_.set(q, centered);
         }
         projection_.directions->project(quantized_, count, products_, coefficients_.data());
-        for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
+        for (std::size_t q = 0; q < count; ++q) {  // without biases nothing but the entries bounds the scale
             fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 0, Metric::inner,
                         tables_, batch_[q].tables);
+            batch_[q].tie = std::sqrt(static_cast<float>(projection_.groups->size())) / (2 * batch_[q].tables.scale);
+        }
     }
 
     const GraphQuery& operator[](std::size_t i) const { return batch_[i]; }

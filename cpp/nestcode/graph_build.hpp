@@ -8,6 +8,8 @@
 //
 // Lists name items by how far they come after the list's own item, counted in a circle. Ties go to the next ones, so
 // items at equal distances from each other form a ring and not a star around the first of them.
+//
+// Selection may leave items that walks cannot reach, above all among near copies. At the end each of them gets an edge.
 #pragma once
 
 #include <random>
@@ -60,15 +62,17 @@ class GraphBuilder {
     void build(std::span<const std::uint32_t> entries, std::uint32_t* neighbors) {
         for (const Tree& tree : grow_trees()) compare_leaves(tree);
         add_reverse_edges();
-        write(neighbors);
-        const std::size_t records = count_ + entries.size() / kDegree, columns = codes_.grouped.bytes;
-        std::vector<std::uint8_t> graph(records * GraphRecord::size(columns));
+        const GraphEdges edges{neighbors, count_, entries};
+        std::vector<std::uint8_t> data(edges.records() * GraphRecord::size(codes_.grouped.bytes));
         for (std::size_t pass = 0; pass < options_.passes; ++pass) {
-            pack_graph(neighbors, count_, entries.data(), entries.size(), codes_, graph.data(), threads_);
-            search({graph.data(), count_, records, columns});
-            add_reverse_edges();
             write(neighbors);
+            const GraphRecords records(edges, codes_, data.data());
+            records.pack_all(threads_);
+            search(records);
+            add_reverse_edges();
         }
+        connect(entries);
+        write(neighbors);
     }
 
   private:
@@ -213,6 +217,86 @@ class GraphBuilder {
         select_neighbors(candidates, options_.slack,
                          [&](std::uint32_t a, std::uint32_t b) { return between(find(item, a), find(item, b)); });
         std::fill(std::copy(candidates.begin(), candidates.end(), out), out + kDegree, kNone);
+    }
+
+    // Adds edges to items that no walk from the entry points reaches, as NSG does (Fu, Xiang, Wang, Cai 2019), and to
+    // those that nothing near them lists: a walk among near copies would miss them.
+    void connect(std::span<const std::uint32_t> entries) {
+        std::vector<bool> reached(count_);
+        std::vector<std::uint32_t> kept(count_), open;  // kept: a bit for each place, of edges that others need
+        const auto reach = [&](std::uint32_t item) {
+            if (reached[item]) return false;
+            reached[item] = true;
+            open.push_back(item);
+            return true;
+        };
+        const auto spread = [&] {
+            while (!open.empty()) {
+                const std::uint32_t from = open.back();
+                open.pop_back();
+                for (std::size_t i = 0; i < kDegree; ++i) {
+                    const std::uint64_t key = list(near_, from)[i];
+                    if (key != kNone && reach(find(from, Hit::position(key)))) kept[from] |= 1u << i;
+                }
+            }
+        };
+        for (const std::uint32_t entry : entries) reach(entry);
+        spread();
+        for (std::uint32_t item = 0; item < count_; ++item) {
+            if (reached[item]) continue;
+            link(item, reached, kept);
+            reach(item);
+            spread();
+        }
+        for (std::uint32_t item = 0; item < count_; ++item)
+            if (!is_listed_nearby(item)) link(item, reached, kept);
+    }
+
+    bool lists(std::uint32_t from, std::uint32_t item) {
+        const std::span<const std::uint64_t> keys(list(near_, from), kDegree);
+        const std::uint32_t steps = after(from, item);
+        return std::any_of(keys.begin(), keys.end(),
+                           [steps](std::uint64_t key) { return key != kNone && Hit::position(key) == steps; });
+    }
+
+    // Whether a neighbor lists the item that is at most twice as far as the nearest.
+    bool is_listed_nearby(std::uint32_t item) {
+        const std::span<const std::uint64_t> keys(list(near_, item), kDegree);
+        return std::any_of(keys.begin(), keys.end(), [&](std::uint64_t key) {
+            const bool is_near = key != kNone && Hit::score(key) <= 4 * Hit::score(keys[0]);
+            return is_near && lists(find(item, Hit::position(key)), item);
+        });
+    }
+
+    // Adds an edge to an item from the nearest one that is reached and has a place for it, among the item's neighbors
+    // and those around it in order. Some have: there are more places than edges that others need.
+    void link(std::uint32_t item, const std::vector<bool>& reached, std::vector<std::uint32_t>& kept) {
+        constexpr std::size_t enough = 32;
+        std::uint64_t best = kNone;
+        std::size_t tried = 0;
+        const auto attempt = [&](std::uint32_t from) {
+            if (!reached[from] || place_in(from, kept[from]) == kDegree || lists(from, item)) return;
+            best = std::min(best, Hit::pack(between(from, item), after(item, from)));
+            ++tried;
+        };
+        for (const std::uint64_t key : std::span(list(near_, item), kDegree))
+            if (key != kNone) attempt(find(item, Hit::position(key)));
+        for (std::size_t steps = 1; steps < count_ && tried < enough; ++steps) {
+            attempt(find(item, steps));
+            attempt(find(item, count_ - steps));
+        }
+        if (best == kNone) return;
+        const std::uint32_t from = find(item, Hit::position(best));
+        const std::size_t place = place_in(from, kept[from]);
+        list(near_, from)[place] = Hit::pack(Hit::score(best), after(from, item));
+        kept[from] |= 1u << place;
+    }
+
+    // The first free place of an item's list, or else the last one whose edge is not kept; 32 if there is none.
+    std::size_t place_in(std::uint32_t item, std::uint32_t kept) {
+        const std::uint64_t* keys = list(near_, item);
+        const auto free = static_cast<std::size_t>(std::find(keys, keys + kDegree, kNone) - keys);
+        return free < kDegree || kept == UINT32_MAX ? free : 31 - static_cast<std::size_t>(std::countl_one(kept));
     }
 
     void write(std::uint32_t* neighbors) const {

@@ -57,11 +57,11 @@ struct GraphItems {
 };
 
 // The duplicates of a graph: nodes but the first one that have no neighbors.
-inline std::vector<std::uint64_t> find_duplicates(const GraphRecords& records) {
-    std::vector<std::uint64_t> words(records.nodes / 64 + 1);
+inline std::vector<std::uint64_t> find_duplicates(const std::uint32_t* neighbors, std::size_t nodes) {
+    std::vector<std::uint64_t> words(nodes / 64 + 1);
     bool any = false;
-    for (std::size_t i = 1; i < records.nodes; ++i)
-        if (records[i].ids()[0] == i) {
+    for (std::size_t i = 1; i < nodes; ++i)
+        if (neighbors[i * kDegree] == i) {
             words[i / 64] |= std::uint64_t{1} << i % 64;
             any = true;
         }
@@ -163,12 +163,18 @@ inline InsertKernel insert_kernel(Simd simd) {
 // most repeated ones the search for their place.
 //
 // Items that may not be returned are walked through but do not count: the pool ends at the ef-th item that may.
+//
+// Near copies of the nearest item have the same estimate up to rounding, which says nothing about their order. So the
+// pool goes on after the ef-th item while estimates tie with the least one, up to a multiple of ef.
 class GraphPool {
   public:
+    static constexpr std::size_t kMostTies = 16;  // times ef
+
     explicit GraphPool(Simd simd) : insert_(insert_kernel(simd)) {}
 
-    void reset(std::size_t ef, const GraphItems& items) {
+    void reset(std::size_t ef, float tie, const GraphItems& items) {
         items_ = items;
+        tie_ = tie;
         size_ = allowed_ = cursor_ = 0;
         std::fill(blocks_.begin(), blocks_.end(), Block{});
         widen(ef);
@@ -236,21 +242,31 @@ class GraphPool {
         if (count >= 8 * blocks_.size()) blocks_.resize(count / 8 + 1);
     }
 
-    // Drops what comes after the ef-th item that may be returned.
+    // Drops what comes after the ef-th item that may be returned and after the last tie.
     void shrink() {
-        const std::size_t end = size_;
+        const std::size_t end = size_, ties = count_ties();
         if (items_.skipped.empty()) {
-            size_ = allowed_ = ef_;
+            size_ = allowed_ = std::max(ef_, ties);
         } else {
-            for (; allowed_ > ef_; --size_) allowed_ -= items_.allows(id_of(begin()[size_ - 1]));
-            while (!items_.allows(id_of(begin()[size_ - 1]))) --size_;
+            const auto last_allowed = [&] { return items_.allows(id_of(begin()[size_ - 1])); };
+            for (; allowed_ > ef_ && size_ > ties; --size_) allowed_ -= last_allowed();
+            while (size_ > ties && !last_allowed()) --size_;
         }
         std::fill(begin() + size_, begin() + end, kNoKey);
         limit = Hit::score(begin()[size_ - 1]);
+        if (ties == size_ && ties < kMostTies * ef_) limit = last_tie();
+    }
+
+    float last_tie() const { return Hit::score(blocks_[0].keys[0]) + tie_; }
+
+    std::size_t count_ties() {
+        if (Hit::score(begin()[std::min(ef_, size_) - 1]) > last_tie()) return 0;  // fewer than ef
+        return std::min(place_of(Hit::pack(last_tie(), UINT32_MAX), begin(), size_), kMostTies * ef_);
     }
 
     const InsertKernel insert_;
     std::size_t ef_ = 0, size_ = 0, allowed_ = 0, cursor_ = 0;
+    float tie_ = 0;
     GraphItems items_;
     std::vector<Block> blocks_;          // sorted keys, then `kNoKey`
     std::vector<std::uint32_t> recent_;  // ids that were inserted, by hash
@@ -283,7 +299,7 @@ constexpr std::size_t kStarts = 8;  // entry points that a walk begins at
 // What the walks through a graph share.
 template <class Element>
 struct GraphWalker {
-    GraphRecords records;
+    const GraphRecords& records;
     GraphVectors<Element> vectors;
     GraphEstimator estimate;
     RowDistance<Element> distance;
@@ -299,8 +315,8 @@ struct GraphWalker {
 
     // Begins a walk with a pool of `ef` items at the nearest entry points; the others would only be replaced.
     void start(const GraphQuery& query, std::size_t ef, const GraphItems& items, GraphPool& pool) const {
-        pool.reset(std::min(ef, kStarts), items);
-        for (std::size_t i = records.nodes; i < records.count; ++i) scan(records[i], query, pool);
+        pool.reset(std::min(ef, kStarts), query.tie, items);
+        for (std::size_t i = records.nodes(); i < records.count(); ++i) scan(i, query, pool);
         pool.widen(ef);
         prefetch(pool.peek());
     }
@@ -316,11 +332,11 @@ struct GraphWalker {
         // A core waits for few lines at a time, so they are requested before, between and after what is computed.
         prefetch_vector(id);
         prefetch_record(second, 512);
-        scan(records[id], query, pool);
+        scan(id, query, pool);
         prefetch_record(pool.peek(), SIZE_MAX);
 #else
         prefetch(second);
-        scan(records[id], query, pool);
+        scan(id, query, pool);
         if (pool.peek() != second) prefetch(pool.peek());
 #endif
         visit(id, vectors.data != nullptr ? distance(query.features, vectors[id])
@@ -329,7 +345,18 @@ struct GraphWalker {
     }
 
   private:
-    void scan(GraphRecord record, const GraphQuery& query, GraphPool& pool) const {
+    void scan(std::size_t i, const GraphQuery& query, GraphPool& pool) const {
+        if (!records.is_packed(i)) return scan_first(i, query, pool);
+        insert(records[i], query, pool);
+    }
+
+    // Scans a record that was not packed; apart, as few visits do.
+    [[gnu::noinline]] void scan_first(std::size_t i, const GraphQuery& query, GraphPool& pool) const {
+        std::vector<std::uint8_t> copy;
+        insert(records.pack(i, copy), query, pool);
+    }
+
+    [[gnu::always_inline]] void insert(GraphRecord record, const GraphQuery& query, GraphPool& pool) const {
         float estimates[kDegree];
         pool.insert(estimates, record.ids(), estimate(record, query.tables, pool.limit, estimates));
     }
@@ -341,7 +368,7 @@ struct GraphWalker {
     }
 
     [[gnu::always_inline]] void prefetch_record(std::uint32_t id, std::size_t most) const {
-        if (id != UINT32_MAX) prefetch_lines(records[id].data, std::min(most, GraphRecord::size(records.columns)));
+        if (id != UINT32_MAX) prefetch_lines(records[id].data, std::min(most, records.record_bytes()));
     }
 
     [[gnu::always_inline]] void prefetch_vector(std::uint32_t id) const {
@@ -416,7 +443,7 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
 
 // A graph of a snapshot, whose positions begin at `offset`. Its vectors, if it has any, rank what a walk visits.
 struct SearchedGraph {
-    GraphRecords records;
+    const GraphRecords* records;
     const GraphProjection* projection;
     const float* floats = nullptr;
     const Half* halves = nullptr;
@@ -430,11 +457,11 @@ struct SearchedGraph {
                 Simd simd) const {
         const std::size_t features = projection->features();
         if (halves != nullptr)
-            search_graph(records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef, items,
+            search_graph(*records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef, items,
                          results, simd, 1, true);
         else
-            search_graph(records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef, items,
-                         results, simd, 1, true);
+            search_graph(*records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
+                         items, results, simd, 1, true);
     }
 };
 

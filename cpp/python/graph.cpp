@@ -6,6 +6,7 @@
 #include "fastscan_groups.hpp"
 #include "nestcode/graph_build.hpp"
 #include "row_search.hpp"
+#include "storage.hpp"
 #include "views.hpp"
 
 namespace {
@@ -44,10 +45,10 @@ nestcode::GraphCodes checked_codes(const Mat<std::uint8_t>& grouped, const Vec<s
             factors.data()};
 }
 
-void check_ids(const std::uint32_t* ids, std::size_t count, std::size_t items) {
-    if (count % nestcode::kDegree != 0) throw nb::value_error("there must be a multiple of 32 entry points");
-    if (std::any_of(ids, ids + count, [items](std::uint32_t id) { return id >= items; }))
-        throw nb::value_error("neighbors and entry points must be positions of items");
+void check_entries(const Vec<std::uint32_t>& entries, std::size_t items) {
+    if (entries.size() % nestcode::kDegree != 0) throw nb::value_error("there must be a multiple of 32 entry points");
+    if (std::any_of(entries.data(), entries.data() + entries.size(), [items](std::uint32_t id) { return id >= items; }))
+        throw nb::value_error("entry points must be positions of items");
 }
 
 void build_graph(const PyGraphProjection& projection, const Mat<float>& vectors, const Mat<std::uint8_t>& grouped,
@@ -60,7 +61,7 @@ void build_graph(const PyGraphProjection& projection, const Mat<float>& vectors,
         codes.grouped.bytes != projection.columns() || neighbors.shape(0) != count ||
         neighbors.shape(1) != nestcode::kDegree)
         throw nb::value_error("there must be a vector, a code and 32 neighbors for each item");
-    check_ids(entries.data(), entries.size(), count);
+    check_entries(entries, count);
     nestcode::GraphBuildOptions options;
     options.ef = ef;
     options.passes = passes;
@@ -72,48 +73,80 @@ void build_graph(const PyGraphProjection& projection, const Mat<float>& vectors,
     builder.build({entries.data(), entries.size()}, neighbors.data());
 }
 
-void pack_graph(const Mat<std::uint32_t>& neighbors, const Vec<std::uint32_t>& entries,
-                const Mat<std::uint8_t>& grouped, const Vec<std::uint16_t>& norms, const Vec<std::uint16_t>& factors,
-                const Array<std::uint8_t, 2>& out, std::size_t threads) {
-    const nestcode::GraphCodes codes = checked_codes(grouped, norms, factors);
-    const std::size_t count = codes.grouped.count;
-    if (neighbors.shape(0) != count || neighbors.shape(1) != nestcode::kDegree)
-        throw nb::value_error("there must be 32 neighbors for each item");
-    check_ids(entries.data(), entries.size(), count);
-    check_ids(neighbors.data(), neighbors.size(), count);
-    if (out.shape(0) != count + entries.size() / nestcode::kDegree ||
-        out.shape(1) != nestcode::GraphRecord::size(codes.grouped.bytes))
-        throw nb::value_error("there must be room for the record of each item and of 32 entry points each");
-    nb::gil_scoped_release released;
-    nestcode::pack_graph(neighbors.data(), count, entries.data(), entries.size(), codes, out.data(), threads);
-}
-
 using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-struct PyGraph {
-    Mat<std::uint8_t> data;
-    nb::object owner;
-    const PyGraphProjection& projection;
+struct PyGraphRecords {
+    Mat<std::uint32_t> neighbors;
+    Vec<std::uint32_t> entries;
+    Mat<std::uint8_t> grouped;
+    Vec<std::uint16_t> norms, factors;
+    Array<std::uint8_t, 2> data;
     std::optional<AnyMatrix> vectors;
+    nb::object guard;
     nestcode::GraphRecords records;
     std::vector<std::uint64_t> duplicates;
 
-    PyGraph(Mat<std::uint8_t> given, std::size_t nodes, nb::object given_projection,
-            std::optional<AnyMatrix> given_vectors)
-        : data(std::move(given)),
-          owner(std::move(given_projection)),
-          projection(nb::cast<PyGraphProjection&>(owner)),
-          vectors(std::move(given_vectors)) {
-        const std::size_t columns = projection.columns(), features = projection.mean.size();
-        if (data.shape(1) != nestcode::GraphRecord::size(columns) || data.shape(0) < nodes ||
+    PyGraphRecords(Mat<std::uint32_t> given_neighbors, Vec<std::uint32_t> given_entries,
+                   Mat<std::uint8_t> given_grouped, Vec<std::uint16_t> given_norms, Vec<std::uint16_t> given_factors,
+                   Array<std::uint8_t, 2> room, std::optional<AnyMatrix> given_vectors, nb::object given_guard)
+        : neighbors(std::move(given_neighbors)),
+          entries(std::move(given_entries)),
+          grouped(std::move(given_grouped)),
+          norms(std::move(given_norms)),
+          factors(std::move(given_factors)),
+          data(std::move(room)),
+          vectors(std::move(given_vectors)),
+          guard(std::move(given_guard)),
+          records(checked_edges(), checked_codes(grouped, norms, factors), data.data(), guarded_rows()),
+          duplicates(nestcode::find_duplicates(neighbors.data(), records.nodes())) {
+        if (data.shape(0) != records.count() || data.shape(1) != records.record_bytes() ||
             reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) != 0)
-            throw nb::value_error("there must be an aligned record of these groups for each item");
-        if (vectors && (vectors->shape(0) != nodes || vectors->shape(1) != features ||
+            throw nb::value_error("there must be aligned room for the record of each item and of 32 entry points each");
+    }
+
+    std::size_t nbytes() const { return data.nbytes() + grouped.nbytes() + norms.nbytes() + factors.nbytes(); }
+
+    void pack(std::size_t threads) const {
+        nb::gil_scoped_release released;
+        records.pack_all(threads);
+    }
+
+  private:
+    nestcode::GraphEdges checked_edges() const {
+        const std::size_t count = grouped.shape(0);
+        if (neighbors.shape(0) != count || neighbors.shape(1) != nestcode::kDegree)
+            throw nb::value_error("there must be 32 neighbors for each item");
+        check_entries(entries, count);
+        return {neighbors.data(), count, {entries.data(), entries.size()}};
+    }
+
+    nestcode::GuardedRows guarded_rows() const {
+        if (!vectors || guard.is_none()) return {};
+        if (vectors->shape(0) != grouped.shape(0)) throw nb::value_error("there must be a vector for each item");
+        const auto* rows = static_cast<const std::uint8_t*>(vectors->data());
+        return {rows, vectors->nbytes() / std::max<std::size_t>(vectors->shape(0), 1),
+                guard_of(nb::cast<PyChecksumGuard*>(guard), rows, vectors->nbytes())};
+    }
+};
+
+struct PyGraph {
+    nb::object records_owner, owner;
+    const PyGraphRecords& packed;
+    const PyGraphProjection& projection;
+    std::optional<AnyMatrix> vectors;
+
+    PyGraph(nb::object given_records, nb::object given_projection, std::optional<AnyMatrix> given_vectors)
+        : records_owner(std::move(given_records)),
+          owner(std::move(given_projection)),
+          packed(nb::cast<const PyGraphRecords&>(records_owner)),
+          projection(nb::cast<const PyGraphProjection&>(owner)),
+          vectors(std::move(given_vectors)) {
+        if (packed.records.columns() != projection.columns())
+            throw nb::value_error("there must be a record of these groups for each item");
+        if (vectors && (vectors->shape(0) != packed.records.nodes() || vectors->shape(1) != projection.mean.size() ||
                         vectors->dtype().code != static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ||
                         (vectors->dtype().bits != 16 && vectors->dtype().bits != 32)))
             throw nb::value_error("there must be a vector of float16 or float32 for each item");
-        records = {data.data(), nodes, data.shape(0), columns};
-        duplicates = nestcode::find_duplicates(records);
     }
 
     void search(const View<const float, 2>& queries, std::string_view metric, std::size_t ef,
@@ -127,14 +160,14 @@ struct PyGraph {
         if (distances.shape(0) != count || positions.shape(0) != count || positions.shape(1) != k ||
             visited.size() != count || k == 0)
             throw nb::value_error("there must be room for the hits of each query, and at least one");
-        if (skipped.size() != 0 && skipped.size() * 64 < records.nodes)
+        if (skipped.size() != 0 && skipped.size() * 64 < packed.records.nodes())
             throw nb::value_error("the bitmap of skipped items must have a bit for each item");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
         const nestcode::SearchResults results{k, distances.data(), positions.data(), visited.data()};
-        const nestcode::GraphItems items{{skipped.data(), skipped.size()}, duplicates};
+        const nestcode::GraphItems items{{skipped.data(), skipped.size()}, packed.duplicates};
         nb::gil_scoped_release released;
         const auto run = [&]<class Element>(const Element* rows) {
-            nestcode::search_graph(records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
+            nestcode::search_graph(packed.records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
                                    projection.projection, by, queries.data(), count, ef, items, results, chosen,
                                    threads, false, most);
         };
@@ -149,8 +182,8 @@ struct PyGraph {
 
 nestcode::SearchedGraph graph_of(nb::handle graph) {
     const PyGraph& self = part_of<PyGraph>(graph);
-    nestcode::SearchedGraph found{self.records, &self.projection.projection};
-    found.items.duplicates = self.duplicates;
+    nestcode::SearchedGraph found{&self.packed.records, &self.projection.projection};
+    found.items.duplicates = self.packed.duplicates;
     if (self.vectors && self.vectors->dtype().bits == 16)
         found.halves = static_cast<const nestcode::Half*>(self.vectors->data());
     else if (self.vectors)
@@ -165,12 +198,18 @@ void add_graph(nb::module_& m) {
     m.def("build_graph", build_graph, "projection"_a, "vectors"_a.noconvert(), "grouped"_a.noconvert(),
           "norms"_a.noconvert(), "factors"_a.noconvert(), "entries"_a.noconvert(), "neighbors"_a.noconvert(), "ef"_a,
           "passes"_a, "seed"_a, "threads"_a = 1, "simd"_a = "", "Write the neighbors of each item, (items, 32).");
-    m.def("pack_graph", pack_graph, "neighbors"_a.noconvert(), "entries"_a.noconvert(), "grouped"_a.noconvert(),
-          "norms"_a.noconvert(), "factors"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
-          "Write the records of all items and of the entry points.");
+    nb::class_<PyGraphRecords>(m, "GraphRecords")
+        .def(nb::init<Mat<std::uint32_t>, Vec<std::uint32_t>, Mat<std::uint8_t>, Vec<std::uint16_t>, Vec<std::uint16_t>,
+                      Array<std::uint8_t, 2>, std::optional<AnyMatrix>, nb::object>(),
+             "neighbors"_a.noconvert(), "entries"_a.noconvert(), "grouped"_a.noconvert(), "norms"_a.noconvert(),
+             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.noconvert().none(), "guard"_a.none())
+        .def_prop_ro("nodes", [](const PyGraphRecords& self) { return self.records.nodes(); })
+        .def_prop_ro("packed", [](const PyGraphRecords& self) { return self.records.count_packed(); })
+        .def_prop_ro("nbytes", &PyGraphRecords::nbytes)
+        .def("pack", &PyGraphRecords::pack, "threads"_a = 1, "Pack all records that were not visited yet.");
     nb::class_<PyGraph>(m, "Graph")
-        .def(nb::init<Mat<std::uint8_t>, std::size_t, nb::object, std::optional<AnyMatrix>>(), "records"_a.noconvert(),
-             "nodes"_a, "projection"_a, "vectors"_a.noconvert().none())
+        .def(nb::init<nb::object, nb::object, std::optional<AnyMatrix>>(), "records"_a, "projection"_a,
+             "vectors"_a.noconvert().none())
         .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "skipped"_a, "distances"_a, "positions"_a,
              "visited"_a, "most"_a = SIZE_MAX, "threads"_a = 1, "simd"_a = "",
              "Write the nearest items of each query.");

@@ -206,8 +206,8 @@ struct PyRowSearcher {
         if (run + graphs.size() != ids.size()) throw nb::value_error("there must be ids for each run");
         for (std::size_t g = 0; g < graphs.size(); ++g, ++run) {
             nestcode::SearchedGraph graph = graph_of(graphs[g]);
-            if (graph.records.nodes != ids[run].size() || graph.projection->features() != own.mean.size() ||
-                (skipped[g].size() != 0 && skipped[g].size() * 64 < graph.records.nodes))
+            if (graph.records->nodes() != ids[run].size() || graph.projection->features() != own.mean.size() ||
+                (skipped[g].size() != 0 && skipped[g].size() * 64 < graph.records->nodes()))
                 throw nb::value_error("a graph must have the features of the projection, and an id for each node");
             graph.items.skipped = {skipped[g].data(), skipped[g].size()};
             graph.offset = static_cast<std::uint32_t>(run == 0 ? 0 : snapshot.ends[run - 1]);

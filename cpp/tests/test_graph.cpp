@@ -253,8 +253,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     const std::vector<std::uint32_t> neighbors = plane.build(1, simd);
     const GraphProjection projection = plane.projection();
     std::vector<std::uint8_t> data((count + 1) * GraphRecord::size(1));
-    pack_graph(neighbors.data(), count, plane.entries.data(), kDegree, plane.codes(), data.data(), 1);
-    const GraphRecords records{data.data(), count, count + 1, 1};
+    const GraphRecords records({neighbors.data(), count, plane.entries}, plane.codes(), data.data());
     std::vector<std::uint64_t> skipped(skip == 0 ? 0 : count / 64 + 1);
     for (std::size_t i = 0; skip != 0 && i < count; ++i)
         if (random() % skip == 0) skipped[i / 64] |= std::uint64_t{1} << i % 64;
@@ -267,10 +266,12 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     std::map<std::uint32_t, float> estimates;
     for (std::size_t i = 0; i <= count; ++i) {
         float out[kDegree];
-        const std::uint32_t near = estimate(records[i], batch[0].tables, 0.5f, out);
+        std::vector<std::uint8_t> copy;
+        const GraphRecord record = records.pack(i, copy);
+        const std::uint32_t near = estimate(record, batch[0].tables, 0.5f, out);
         for (std::size_t j = 0; j < kDegree; ++j) {
             CHECK((near >> j & 1) == (out[j] <= 0.5f));
-            const auto [place, fresh] = estimates.emplace(records[i].ids()[j], out[j]);
+            const auto [place, fresh] = estimates.emplace(record.ids()[j], out[j]);
             CHECK(fresh || place->second == out[j]);  // the same in all records
         }
     }
@@ -281,22 +282,28 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         for (std::size_t j = 0; j < kDegree; ++j) seen.emplace(estimates[ids[j]], ids[j]);
     };
     add(plane.entries.data());
-    std::size_t starts = 0;
-    for (auto place = seen.begin(); place != seen.end();)
-        place = starts == std::min(ef, kStarts) ? seen.erase(place) : (starts += allowed(place->second), ++place);
-    for (bool more = true; more;) {
-        more = false;
+    // Those up to the `many`-th that may be returned, and the ties with the nearest.
+    const auto pool_of = [&](std::size_t many) {
+        std::set<std::pair<float, std::uint32_t>> pool;
         std::size_t counted = 0;
         for (const auto& [value, id] : seen) {
-            if (!done.contains(id)) {
-                done.insert(id);
+            const bool ties = value <= seen.begin()->first + batch[0].tie && pool.size() < GraphPool::kMostTies * many;
+            if (counted >= many && !ties) break;
+            pool.emplace(value, id);
+            counted += allowed(id);
+        }
+        return pool;
+    };
+    seen = pool_of(std::min(ef, kStarts));
+    for (bool more = true; more;) {
+        more = false;
+        for (const auto& [value, id] : pool_of(ef))
+            if (done.insert(id).second) {
                 order.push_back(id);
                 add(&neighbors[id * kDegree]);
                 more = true;
                 break;
             }
-            if (allowed(id) && ++counted == ef) break;
-        }
     }
     GraphPool pool(simd);
     const GraphVectors<float> vectors{plane.vectors.data(), 2};
@@ -322,6 +329,28 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     CHECK(compared == static_cast<std::int64_t>(order.size()));
     for (std::size_t i = 0; i < k; ++i)
         CHECK(i < nearest.size() ? positions[i] == nearest[i].second : positions[i] == UINT32_MAX);
+}
+
+// Records that threads pack at their first visits equal those that are packed one by one.
+void test_records(std::size_t count, std::mt19937& random) {
+    const Plane plane(count, random);
+    std::vector<std::uint32_t> neighbors(count * kDegree);
+    for (std::uint32_t& id : neighbors) id = static_cast<std::uint32_t>(random() % count);
+    const GraphEdges edges{neighbors.data(), count, plane.entries};
+    const std::size_t size = GraphRecord::size(1);
+    std::vector<std::uint8_t> data(edges.records() * size), expected(data.size());
+    for (std::size_t i = 0; i < edges.records(); ++i) pack_record(edges[i], plane.codes(), &expected[i * size]);
+    const GraphRecords records(edges, plane.codes(), data.data());
+    const auto equal = [&](GraphRecord record, std::size_t i) {
+        return std::equal(record.data, record.data + size, &expected[i * size]);
+    };
+    parallel_for(4, 1, 4, [&](std::size_t part, std::size_t) {
+        std::vector<std::uint8_t> copy;
+        for (std::size_t i = 0; part < 3 && i < edges.records(); i += 2) CHECK(equal(records.pack(i, copy), i));
+        if (part == 3) records.pack_all(2);
+    });
+    for (std::size_t i = 0; i < edges.records(); ++i) CHECK(records.is_packed(i));
+    CHECK(data == expected);
 }
 
 // Estimates of several columns against decoded levels, where the tables are exact.
@@ -364,8 +393,7 @@ void test_batches(std::size_t queries, Simd simd, std::mt19937& random) {
     const std::vector<std::uint32_t> neighbors = plane.build(1, simd);
     const GraphProjection projection = plane.projection();
     std::vector<std::uint8_t> data((count + 1) * GraphRecord::size(1));
-    pack_graph(neighbors.data(), count, plane.entries.data(), kDegree, plane.codes(), data.data(), 1);
-    const GraphRecords records{data.data(), count, count + 1, 1};
+    const GraphRecords records({neighbors.data(), count, plane.entries}, plane.codes(), data.data());
     std::normal_distribution<float> normal;
     std::vector<float> rows(2 * queries);
     for (float& value : rows) value = normal(random);
@@ -407,6 +435,7 @@ int main() {
         for (std::size_t count = 0; count <= kDegree; ++count) test_insert(size, count, random);
     for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);
     test_selection(random);
+    for (const std::size_t count : {1, 63, 300}) test_records(count, random);
     for (const Simd simd : available_simd())
         for (const std::size_t ef : {1, 5, 20, 400})
             for (const unsigned skip : {0u, 1u, 2u, 7u}) test_walk(300, ef, skip, simd, random);

@@ -559,24 +559,41 @@ def build_graph(
 ) -> None:
     """Write the neighbors of each item, (items, 32); norms and factors are float16."""
 
-def pack_graph(
-    neighbors: NDArray[np.uint32],
-    entries: NDArray[np.uint32],
-    grouped: NDArray[np.uint8],
-    norms: NDArray[np.uint16],
-    factors: NDArray[np.uint16],
-    out: NDArray[np.uint8],
-    threads: int = 1,
-) -> None:
-    """Write the records of all items, then those of the entry points, 32 in each."""
+class GraphRecords:
+    """The records of all items, then those of the entry points, 32 in each: packed in `data` at their first visits.
+
+    Then the item's vector is verified, too, if a guard watches the vectors.
+    """
+
+    def __init__(
+        self,
+        neighbors: NDArray[np.uint32],
+        entries: NDArray[np.uint32],
+        grouped: NDArray[np.uint8],
+        norms: NDArray[np.uint16],
+        factors: NDArray[np.uint16],
+        data: NDArray[np.uint8],
+        vectors: NDArray[np.float32] | NDArray[np.float16] | None,
+        guard: ChecksumGuard | None,
+    ) -> None: ...
+    @property
+    def nodes(self) -> int:
+        """How many items there are."""
+    @property
+    def packed(self) -> int:
+        """How many records are packed."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all records, and of the codes that they are packed from."""
+    def pack(self, threads: int = 1) -> None:
+        """Pack all records that were not visited yet."""
 
 class Graph:
     """The records of a graph, and the vectors of its items in the same order, if they are kept."""
 
     def __init__(
         self,
-        records: NDArray[np.uint8],
-        nodes: int,
+        records: GraphRecords,
         projection: GraphProjection,
         vectors: NDArray[np.float32] | NDArray[np.float16] | None,
     ) -> None: ...

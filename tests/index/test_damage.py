@@ -259,7 +259,7 @@ def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], 
 
 SEGMENT = ("segments", 0)
 MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (put(("version",), 5), "has version 5, this nestcode reads up to 4: upgrade nestcode"),
+    "newer": (put(("version",), 6), "has version 6, this nestcode reads up to 5: upgrade nestcode"),
     "another format": (put(("format",), "nestbox"), "is damaged"),
     "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),

@@ -79,7 +79,9 @@ def strays(folder: Path) -> set[str]:
         named |= {f"{entry['name']}.{array}.npy" for array in (*entry["arrays"], "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy"} if entry["removed"] else set()
         graph = entry.get("graph", {}).get("name")
-        named |= {f"{graph}.neighbors.npy", f"{graph}.sums.npy"} if graph else set()
+        named |= (
+            {f"{graph}.{array}.npy" for array in ("neighbors", "groups", "corrections", "sums")} if graph else set()
+        )
     return {path.name for path in folder.iterdir()} - named
 
 

@@ -18,6 +18,7 @@ from nestcode.index import buffer, compaction
 from nestcode.index.segment import Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
 from nestcode.search import plan, prepared
+from nestcode.search.graph import Navigator
 from tests import twins
 from tests.index.test_compaction import before, together, until
 from tests.index.test_damage import craft, put
@@ -80,9 +81,63 @@ def test_searches_pack_no_graph_that_was_built_or_waited_for(tmp_path: Path, mon
     index.save(tmp_path / "index")
     opened = Index.open(tmp_path / "index")
     opened.wait()
-    monkeypatch.setattr(prepared, "pack_graph", None)  # cannot be called
+    monkeypatch.setattr(prepared, "make_records", None)  # cannot be called
     for one in (index, opened):
         assert np.array_equal(one.search(X[:5], k=1).ids.ravel(), np.arange(5))
+
+
+def prepared_graph(index: Index) -> prepared.PreparedGraph:
+    """What searches prepared of the graph of the first segment."""
+    graph = index._live.current.segments[0].graph
+    (found,) = [cache._graphs[graph] for _, cache in index._searcher._caches.values()]
+    return found
+
+
+@pytest.mark.parametrize("vectors", [None, "float16", "int8"])
+def test_an_opened_graph_packs_what_it_visits_and_encodes_nothing(
+    vectors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = Index(coder(), vectors=vectors, graph=True)
+    built.add(X)
+    built.compact()
+    built.save(tmp_path)
+    monkeypatch.setattr(Navigator, "encode", None)  # cannot be called
+    opened = Index.open(tmp_path)
+    for one in (built, opened):
+        hits = one.search(Q, 5, candidates=20)
+        assert np.array_equal(hits.ids, built.search(Q, 5, candidates=20).ids)
+    assert prepared_graph(built).records.packed > ROWS
+    assert 12 < prepared_graph(opened).records.packed < ROWS
+    opened.wait()
+    assert prepared_graph(opened).records.packed == prepared_graph(built).records.packed
+
+
+def test_many_threads_pack_the_records_of_an_opened_graph(tmp_path: Path) -> None:
+    index = plain()
+    index.save(tmp_path)
+    true = index.search(X, 5, candidates=20)
+    opened, found = Index.open(tmp_path), {}
+
+    def search(thread: int) -> None:
+        found[thread] = opened.search(X, 5, candidates=20)
+
+    threads = [threading.Thread(target=search, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(found[i].ids, true.ids) for i in range(4))
+
+
+def test_a_graph_whose_layout_is_another_encodes_its_items(tmp_path: Path) -> None:
+    index = plain()
+    index.save(tmp_path / "index")
+    craft(tmp_path / "index", put((*GRAPH, "layout"), "groups of another version"))
+    opened = Index.open(tmp_path / "index")
+    assert np.array_equal(opened.search(Q, 5).ids, index.search(Q, 5).ids)
+    index.truncate(48)  # keeps the graph, while estimates are by the codes that are left
+    truncated = index.search(Q, 5, candidates=60)
+    assert recall(truncated, plain(graph=False).search(Q, 5, candidates=ROWS)) > 0.5
 
 
 def distances(index: Index, ids: Any) -> twins.Doubles:
@@ -388,7 +443,12 @@ def test_a_graph_is_written_beside_the_files_of_its_segment(tmp_path: Path, monk
         index._live._start_compaction()
     left = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npy")}
     assert files.items() < left.items()
-    assert sorted(name.split(".")[1] for name in left.keys() - files.keys()) == ["neighbors", "sums"]
+    assert sorted(name.split(".")[1] for name in left.keys() - files.keys()) == [
+        "corrections",
+        "groups",
+        "neighbors",
+        "sums",
+    ]
     assert Index.open(tmp_path)._live.current.segments[0].graph is not None
 
 
@@ -489,8 +549,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_damage_to_a_graph_is_noticed(saved: Path, tmp_path: Path) -> None:
-    (file,) = saved.glob("*.neighbors.npy")
+@pytest.mark.parametrize("array", ["neighbors", "groups", "corrections"])
+def test_damage_to_a_graph_is_noticed(array: str, saved: Path, tmp_path: Path) -> None:
+    (file,) = saved.glob(f"*.{array}.npy")
     data = file.read_bytes()
     damaged: dict[str, bytes | None] = {"shorter": data[:-4], "missing": None}
     for place in (200, len(data) - 1):
@@ -506,6 +567,23 @@ def test_damage_to_a_graph_is_noticed(saved: Path, tmp_path: Path) -> None:
             Index.open(folder).search(Q, candidates=20)
         with pytest.raises(DamagedFile, match=re.escape(file.name)):
             Index.open(folder).verify()
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_damage_to_a_vector_is_noticed_where_a_walk_visits_it(filtered: bool, tmp_path: Path) -> None:
+    index = Index(coder(), vectors="float32", graph=True)
+    index.add(X)
+    index.compact()
+    index.save(tmp_path)
+    (file,) = tmp_path.glob("*.vectors.npy")
+    data = bytearray(file.read_bytes())
+    data[128::4096] = bytes(byte ^ 1 for byte in data[128::4096])
+    file.write_bytes(data)
+    opened = Index.open(tmp_path)
+    with pytest.raises(DamagedFile, match=re.escape(file.name)):
+        opened.search(Q, candidates=20, filter=np.arange(ROWS - 1) if filtered else None)
+    with pytest.raises(DamagedFile, match=re.escape(file.name)):
+        opened.search(Q, candidates=20)
 
 
 def test_a_crafted_graph_is_refused(tmp_path: Path) -> None:
@@ -526,6 +604,7 @@ MISTAKES: dict[str, tuple[tuple[str | int, ...], Any, str]] = {
     "another degree": ((*GRAPH, "degree"), 16, "16 should be an integer from 32 to 32"),
     "a name that leads out": ((*GRAPH, "name"), "../000001", "is no file of an index"),
     "another file": ((*GRAPH, "name"), "000001", r"000001\.\w+\.npy"),
+    "no columns": ((*GRAPH, "columns"), 0, "0 should be an integer from 1 to 128"),
     "other sums": ((*GRAPH, "sums"), "0" * 64, r"sums\.npy is damaged"),
     "files to come that are there": (("next",), 2, "2 should be an integer"),
     "text for whether there are graphs": (("graph",), "yes", "'yes' should be"),

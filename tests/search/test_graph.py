@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode import metrics
 from nestcode.coders.base import Metric
-from nestcode.search.graph import DEGREE, Graph, GraphHits, Navigator, bitmap, build_graph, entry_points, pack_graph
+from nestcode.search.graph import DEGREE, Graph, GraphHits, Navigator, bitmap, build_graph, entry_points, make_records
 
 MISSING = 2**32 - 1
 STARTS = 8  # entry points that a walk begins at
@@ -25,11 +25,11 @@ class Scene:
         self.navigator, self.codes = Navigator(self.coder, bits=96), self.coder.encode(self.base)
         self.items = self.navigator.encode(self.base, self.codes)
         self.neighbors = build_graph(self.navigator, self.base, self.items, ef=32, threads=2)
-        self.records = pack_graph(self.navigator, self.items, self.neighbors)
+        self.records = make_records(self.navigator, self.items, self.neighbors)
 
     def graph(self, vectors: NDArray[Any] | None) -> Graph:
         """Return the graph with vectors, or without."""
-        return Graph(self.navigator, self.records, len(self.base), vectors)
+        return Graph(self.navigator, self.records, vectors)
 
     def exact(self) -> Graph:
         """Return the graph with the items' vectors."""
@@ -149,8 +149,8 @@ def test_navigating_codes_hold_true_norms_and_their_ratio_to_decoded_ones() -> N
     rows = scene.base / np.linalg.norm(scene.base, axis=1, keepdims=True)
     own, decoded = np.sum((rows - mean) ** 2, axis=1), np.sum(coefficients.astype(np.float64) ** 2, axis=1)
     unit = scene.coder.expected_error(0) * scene.coder.n_features_in_
-    np.testing.assert_allclose(scene.items.norms.view(np.float16), own / unit, rtol=1e-3)
-    np.testing.assert_allclose(scene.items.factors.view(np.float16), np.sqrt(own / decoded), rtol=1e-3)
+    np.testing.assert_allclose(scene.items.corrections[0], own / unit, rtol=1e-3)
+    np.testing.assert_allclose(scene.items.corrections[1], np.sqrt(own / decoded), rtol=1e-3)
 
 
 def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
@@ -168,19 +168,19 @@ def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
 def test_few_items_know_each_other(scene: Scene, count: int) -> None:
     items = scene.navigator.encode(scene.base[:count], scene.codes[:count])
     neighbors = build_graph(scene.navigator, scene.base[:count], items)
-    records = pack_graph(scene.navigator, items, neighbors)
+    records = make_records(scene.navigator, items, neighbors)
     assert neighbors.shape == (count, DEGREE)
     for i in range(count):
         assert set(neighbors[i].tolist()) | {i} == set(range(count))
-    hits = Graph(scene.navigator, records, count, scene.base[:count]).search(scene.queries, k=6, ef=6)
+    hits = Graph(scene.navigator, records, scene.base[:count]).search(scene.queries, k=6, ef=6)
     assert ((hits.positions != MISSING).sum(axis=1) == min(count, 6)).all()
 
 
 def test_equal_items_are_all_found(scene: Scene) -> None:
     rows = np.repeat(scene.base[:1], 100, axis=0)
     items = scene.navigator.encode(rows, scene.coder.encode(rows))
-    records = pack_graph(scene.navigator, items, build_graph(scene.navigator, rows, items))
-    hits = Graph(scene.navigator, records, 100, rows).search(rows[:1], k=100, ef=100)
+    records = make_records(scene.navigator, items, build_graph(scene.navigator, rows, items))
+    hits = Graph(scene.navigator, records, rows).search(rows[:1], k=100, ef=100)
     assert sorted(hits.positions[0].tolist()) == list(range(100))
 
 
@@ -196,8 +196,8 @@ def test_duplicates_are_found_where_the_first_of_them_is(scene: Scene, by_vector
 
     def found(rows: NDArray[np.float32], skipped: NDArray[np.bool_]) -> GraphHits:
         items = scene.navigator.encode(rows, scene.coder.encode(rows))
-        records = pack_graph(scene.navigator, items, build_graph(scene.navigator, rows, items))
-        graph = Graph(scene.navigator, records, len(rows), rows if by_vectors else None)
+        records = make_records(scene.navigator, items, build_graph(scene.navigator, rows, items))
+        graph = Graph(scene.navigator, records, rows if by_vectors else None)
         return graph.search(scene.queries, k=10, ef=20, skipped=bitmap(skipped))
 
     hits, first = found(rows, skipped), found(base, np.logical_and.reduceat(skipped, starts))
@@ -209,6 +209,41 @@ def test_duplicates_are_found_where_the_first_of_them_is(scene: Scene, by_vector
         assert hits.distances[query].tolist() == [
             first.distances[query, nodes.tolist().index(starts.searchsorted(item, "right") - 1)] for item in kept
         ]
+
+
+def near_copies(rows: NDArray[np.float32], sizes: list[int], noise: float) -> NDArray[np.float32]:
+    """Return copies of some rows, perturbed by a share of their norms."""
+    rng = np.random.default_rng(0)
+    copies = rows[rng.choice(len(rows), len(sizes), replace=False)].repeat(sizes, axis=0)
+    errors = rng.standard_normal(copies.shape)
+    errors *= noise * np.linalg.norm(copies, axis=1, keepdims=True) / np.linalg.norm(errors, axis=1, keepdims=True)
+    return (copies + errors).astype(np.float32)
+
+
+def count_unreachable(neighbors: NDArray[np.uint32]) -> int:
+    """Return how many items no walk from the entry points can visit."""
+    seen = np.zeros(len(neighbors), dtype=bool)
+    found = np.unique(entry_points(np.arange(len(neighbors), dtype=np.uint32)))
+    while len(found):
+        seen[found] = True
+        found = np.setdiff1d(neighbors[found], np.flatnonzero(seen))
+    return int(np.sum(~seen))
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("sizes", [[50, 100, 200, 400], [1000], [1500]], ids=str)
+def test_near_copies_are_reachable_and_find_themselves(scene: Scene, noise: float, sizes: list[int]) -> None:
+    copies = near_copies(scene.base, sizes, noise)
+    rows = copies if len(copies) == 1500 else np.concatenate([scene.base[: 2000 - len(copies)], copies])
+    coder = nc.LinearCoder(width=160).fit(rows)
+    codes = coder.encode(rows)
+    order = np.lexsort(codes.packed.T[::-1])  # as indexes sort them
+    rows, codes, navigator = rows[order], codes[order], Navigator(coder, bits=96)
+    items = navigator.encode(rows, codes)
+    neighbors = build_graph(navigator, rows, items)
+    assert count_unreachable(neighbors) == 0
+    hits = Graph(navigator, make_records(navigator, items, neighbors), rows).search(rows, k=10, ef=100)
+    assert np.mean(hits.distances[:, 0] == 0) > 0.99
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
@@ -227,7 +262,7 @@ def test_errors(scene: Scene) -> None:
     with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):
         scene.graph(scene.base.astype(np.int16))
     with pytest.raises(ValueError, match="record of these groups"):
-        Graph(scene.navigator, np.ascontiguousarray(scene.records[:, 32:]), len(scene.base))
+        Graph(Navigator(scene.coder, bits=64), scene.records)
     with pytest.raises(ValueError, match="features of the projection"):
         scene.exact().search(scene.queries[:, 1:].copy(), k=1, ef=1)
     with pytest.raises(ValueError, match="bit for each item"):

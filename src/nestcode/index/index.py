@@ -604,6 +604,6 @@ def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGr
     vectors = Items(coder, segment.codes, segment.vectors)
     navigator = Navigator(coder, width=segment.codes.width)
     items = navigator.encode(vectors, segment.codes)
-    graph = StoredGraph(build_graph(navigator, vectors, items))
-    searcher.pack(LiveSegment(segment, graph=graph), items)
+    graph = StoredGraph(build_graph(navigator, vectors, items), items, navigator.layout)
+    searcher.pack(LiveSegment(segment, graph=graph))
     return graph

@@ -16,9 +16,10 @@ from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
+from nestcode.search.graph import NavigatingCodes
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import VECTOR_ARRAYS, StoredVectors
-from nestcode.storage import Mapped, MappedArrays
+from nestcode.storage import MappedArrays
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
 MAX_WIDTH = 2**24  # bits of a code in a tree
@@ -148,19 +149,21 @@ class StoredGraph:
     """The graph of a segment: its items are nodes, and each has the same number of neighbors among the others."""
 
     neighbors: NDArray[np.uint32]  # (n, degree): positions in the segment, its own where there are fewer neighbors
-    mapped: Mapped | None = None  # None in memory
+    items: NavigatingCodes | None = None  # what searches estimate distances by; early files lack it
+    layout: str = ""  # the name of its layout
+    mapped: MappedArrays = field(default_factory=MappedArrays)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by their names on disk."""
+        if self.items is None:
+            return {"neighbors": self.neighbors}
+        return {"neighbors": self.neighbors, "groups": self.items.grouped, "corrections": self.items.corrections}
 
     def touch(self) -> None:
         """Verify the checksums of what was not read before, and that all neighbors are in the segment."""
-        if self.mapped is not None:
-            self.mapped.touch(0, self.neighbors.nbytes)
-            if self.neighbors.max(initial=0) >= len(self.neighbors):
-                raise DamagedFile(f"{self.mapped.path} does not fit the other files: restore a copy")
-
-    def verify(self) -> None:
-        """Verify all checksums, also of what was read before."""
-        if self.mapped is not None:
-            self.mapped.verify()
+        self.mapped.touch()
+        if self.mapped and self.neighbors.max(initial=0) >= len(self.neighbors):
+            raise DamagedFile(f"{self.mapped['neighbors'].path} does not fit the other files: restore a copy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,13 +276,13 @@ class LiveSegment:
         """Verify all checksums, also of what was read before."""
         self.mapped.verify()
         if self.graph is not None:
-            self.graph.verify()
+            self.graph.mapped.verify()
 
     def check_sizes(self) -> None:
         """Raise if a mapped file was truncated."""
         self.mapped.check_sizes()
-        if self.graph is not None and self.graph.mapped is not None:
-            self.graph.mapped.check_size()
+        if self.graph is not None:
+            self.graph.mapped.check_sizes()
 
 
 def _heads(codes: Codes) -> NDArray[np.uint64]:

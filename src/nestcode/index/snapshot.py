@@ -70,7 +70,7 @@ class Snapshot:
             parts.update(one.segment.nbytes_by_part())
             parts["tombstones"] += one.tombstones.nbytes
             if one.graph is not None:
-                parts["neighbors"] += one.graph.neighbors.nbytes
+                parts["neighbors"] += sum(array.nbytes for array in one.graph.arrays().values())
         return dict(parts)
 
     # reads

@@ -35,7 +35,7 @@ from nestcode.index.manifest import (
 )
 from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
-from nestcode.search.graph import DEGREE
+from nestcode.search.graph import DEGREE, MAX_BITS, NavigatingCodes
 from nestcode.search.plan import Effort
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
@@ -55,7 +55,8 @@ from nestcode.storage import (
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|neighbors|sums|removed)\.npy"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|neighbors|groups|corrections|sums|removed)"
+    r"\.npy"
     r"|coder-[0-9a-f]{16}|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # and drafts
 )
 CHECKED = 1 << 12  # bytes under one checksum: searches read few of them, from anywhere
@@ -232,13 +233,7 @@ class Store:
     def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
         name, specs = checked_name(entry["name"], NUMBER), _specs(entry, width, vectors)
         size_of = {key: CHECKED if "arrays" in entry else EARLY_CHECKED.get(key, BLOCK) for key in specs}
-        blocks = {key: -(-math.prod(shape) * dtype.itemsize // size_of[key]) for key, (dtype, shape) in specs.items()}
-        sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
-        mapped, start = MappedArrays(), 0
-        for key, spec in specs.items():
-            own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key])
-            start += blocks[key]
+        mapped = self._map_arrays(name, specs, size_of, entry["sums"])
         arrays = {key: one.array for key, one in mapped.items()}
         if self._memory is not None:
             for key in self._memory.held(mapped):
@@ -266,10 +261,26 @@ class Store:
         for known, own in self._graphs.items():
             if known is not None and own == entry and len(known.neighbors) == count:
                 return known
-        name, shape = checked_name(entry["name"], NUMBER), (count, checked_int(entry["degree"], DEGREE, DEGREE))
-        sums = self._read_small(f"{name}.sums.npy", "<u8", -(-4 * math.prod(shape) // BLOCK), entry["sums"])
-        mapped = Mapped(self.path / f"{name}.neighbors.npy", np.dtype("<u4"), shape, sums)
-        return StoredGraph(mapped.array, mapped)
+        name, degree = checked_name(entry["name"], NUMBER), checked_int(entry["degree"], DEGREE, DEGREE)
+        specs: dict[str, Spec] = {"neighbors": (np.dtype("<u4"), (count, degree))}
+        if "layout" in entry:
+            specs["groups"] = np.dtype("|u1"), (count, checked_int(entry["columns"], 1, MAX_BITS // 8))
+            specs["corrections"] = np.dtype("<f2"), (2, count)
+        mapped = self._map_arrays(name, specs, dict.fromkeys(specs, BLOCK), entry["sums"])
+        arrays = {key: one.array for key, one in mapped.items()}
+        items = NavigatingCodes(arrays["groups"], arrays["corrections"]) if "layout" in entry else None
+        return StoredGraph(arrays["neighbors"], items, entry.get("layout", ""), mapped)
+
+    def _map_arrays(self, name: str, specs: dict[str, Spec], size_of: dict[str, int], checksum: str) -> MappedArrays:
+        """Map the files of this name, given the bytes that share a checksum in each, and that of all checksums."""
+        blocks = {key: -(-math.prod(shape) * dtype.itemsize // size_of[key]) for key, (dtype, shape) in specs.items()}
+        sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), checksum)
+        mapped, start = MappedArrays(), 0
+        for key, spec in specs.items():
+            own = sums[start : start + blocks[key]]
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key])
+            start += blocks[key]
+        return mapped
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
         """Return an array that is read and verified as a whole."""
@@ -382,7 +393,7 @@ class Store:
         }
         named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
         graphs = [entry["graph"]["name"] for entry in manifest["segments"] if entry.get("graph")]
-        named |= {f"{name}.{key}.npy" for name in graphs for key in ("neighbors", "sums")}
+        named |= {f"{name}.{key}.npy" for name in graphs for key in ("neighbors", "groups", "corrections", "sums")}
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named and not entry.is_dir():
@@ -423,9 +434,13 @@ class Store:
             return self._graphs.get(graph)
         graph.touch()  # damage must not be copied under new checksums
         name = self._number()
-        sums = write_array(self.path / f"{name}.neighbors.npy", graph.neighbors.astype("<u4", copy=False))
+        arrays = {key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in graph.arrays().items()}
+        sums = np.concatenate([write_array(self.path / f"{name}.{key}.npy", array) for key, array in arrays.items()])
         write_array(self.path / f"{name}.sums.npy", sums)
-        return {"name": name, "degree": graph.neighbors.shape[1], "sums": sha256(sums.tobytes())}
+        entry = {"name": name, "degree": graph.neighbors.shape[1], "sums": sha256(sums.tobytes())}
+        if graph.items is None:
+            return entry
+        return {**entry, "layout": graph.layout, "columns": graph.items.grouped.shape[1]}
 
     def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
         if coder is None:

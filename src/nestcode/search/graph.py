@@ -6,7 +6,7 @@ Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least
 them; a visited item's own distance comes from its vector.
 
     vectors, codes ──Navigator.encode──▶ items ──build_graph──▶ neighbors (n, 32), which an index stores
-                                         items, neighbors ──pack_graph──▶ records ──Graph.search──▶ hits
+                                         items, neighbors ──make_records──▶ records ──Graph.search──▶ hits
 
 The leading bits are bit planes, those of a `LinearCoder` or a `RotationCoder`: estimates of other codes take tables for
 each centroid, or 256 entries.
@@ -29,7 +29,7 @@ from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import StoredVectors
 
 DEGREE = 32
-BITS = 320  # that navigate
+BITS, MAX_BITS = 320, 1024  # that navigate
 ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
@@ -75,7 +75,8 @@ class Navigator:
     """
 
     def __init__(self, coder: Coder, bits: int = BITS, *, width: int | None = None) -> None:
-        layout, projection = coder.layout(coder.width_ if width is None else width), coder.projection()
+        width = coder.width_ if width is None else width
+        layout, projection = coder.layout(width), coder.projection()
         if not isinstance(layout, ScalarLayout) or layout.centroid_bits or projection is None:
             raise InvalidInput(
                 f"a graph is navigated by the bit planes of a LinearCoder or a RotationCoder, got a "
@@ -86,6 +87,7 @@ class Navigator:
         mean, directions = projection.mean.astype(np.float32), projection.directions[: self._scan.used]
         self._unit = max(coder.expected_error(0) * coder.n_features_in_, float(np.finfo(np.float32).tiny))
         self.core = _core.GraphProjection(mean, directions, self._scan.core, self._unit)
+        self.layout = f"groups of {self._scan.columns} bytes of {width} bits, norms and factors"  # of what it encodes
 
     @property
     def record_bytes(self) -> int:
@@ -102,17 +104,16 @@ class Navigator:
         """
         projection = self.coder.projection()
         assert projection is not None
-        grouped = np.empty((len(codes), self._scan.columns), dtype=np.uint8)
-        norms, factors = np.empty((2, len(codes)), dtype=np.float16)
+        grouped, corrections = self._scan.group(codes), np.empty((2, len(codes)), dtype=np.float16)
+        norms, factors = corrections
         for first in range(0, len(codes), PIECE):
             some = slice(first, first + PIECE)
-            grouped[some] = self._scan.group(codes[some])
             decoded = self._scan.squared_norms(grouped[some])
             own = squared_norms(center(vectors[some], projection.mean, normalize=self.coder.metric_ == "cosine"))
             norms[some] = np.minimum(own / self._unit, MOST)
             ratio = np.divide(own, decoded, out=np.zeros(len(own)), where=decoded > 0)
             factors[some] = np.minimum(np.sqrt(ratio), MOST)
-        return NavigatingCodes(grouped, norms.view(np.uint16), factors.view(np.uint16))
+        return NavigatingCodes(grouped, corrections)
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,16 @@ class NavigatingCodes:
     """The bits that estimate the distances of items, and what corrects the estimates."""
 
     grouped: Bytes  # (n, columns): 4-bit groups, two a byte
-    norms: NDArray[np.uint16]  # (n,): float16, squared norms around the mean
-    factors: NDArray[np.uint16]  # (n,): float16, true by decoded norm
+    corrections: NDArray[np.float16]  # (2, n): squared norms around the mean, then factors, true by decoded norm
 
     def __getitem__(self, some: NDArray[np.uint32], /) -> "NavigatingCodes":
-        return NavigatingCodes(self.grouped[some], self.norms[some], self.factors[some])
+        return NavigatingCodes(self.grouped[some], self.corrections[:, some])
+
+    @property
+    def parts(self) -> tuple[Bytes, NDArray[np.uint16], NDArray[np.uint16]]:
+        """The arrays as the core takes them."""
+        norms, factors = np.ascontiguousarray(self.corrections).view(np.uint16)
+        return self.grouped, norms, factors
 
 
 def entry_points(nodes: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -162,8 +168,8 @@ def build_graph(
     if len(distinct) < count:
         rows, items = rows[distinct], items[distinct]
     among = np.empty((len(rows), DEGREE), dtype=np.uint32)
-    parts, entries = (items.grouped, items.norms, items.factors), entry_points(np.arange(len(rows), dtype=np.uint32))
-    _core.build_graph(navigator.core, rows, *parts, entries, among, ef, passes, seed, threads)
+    entries = entry_points(np.arange(len(rows), dtype=np.uint32))
+    _core.build_graph(navigator.core, rows, *items.parts, entries, among, ef, passes, seed, threads)
     if len(distinct) == count:
         return among
     neighbors = np.arange(count, dtype=np.uint32)[:, None].repeat(DEGREE, axis=1)
@@ -178,24 +184,24 @@ def distinct_items(rows: Floats, items: NavigatingCodes) -> NDArray[np.uint32]:
     return np.delete(np.arange(len(rows), dtype=np.uint32), duplicates)
 
 
-def pack_graph(
-    navigator: Navigator, items: NavigatingCodes, neighbors: NDArray[np.uint32], threads: int = CORES
-) -> Bytes:
-    """Return the records of a graph, (n + entry records, bytes), which its searches read.
+def make_records(
+    navigator: Navigator, items: NavigatingCodes, neighbors: NDArray[np.uint32], vectors: StoredVectors | None = None
+) -> _core.GraphRecords:
+    """Return the records of a graph, which its searches read: each is packed at its first visit, or all by `pack()`.
 
     Args:
         navigator: the bits that navigate.
         items: what the navigator made of them.
         neighbors: of the items, by `build_graph`.
-        threads: how many threads pack.
+        vectors: the items' own, which are verified with their records where they are mapped from a file.
 
     """
-    count, parts = len(items.grouped), (items.grouped, items.norms, items.factors)
-    records = _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
+    count = len(items.grouped)
     alone = np.flatnonzero(neighbors[:, 0] == np.arange(count))
     nodes = np.delete(np.arange(count, dtype=np.uint32), alone[alone > 0])
-    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(nodes), *parts, records, threads)
-    return records
+    room = _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
+    watched = (None, None) if vectors is None else (vectors.rows, vectors.guard)
+    return _core.GraphRecords(np.ascontiguousarray(neighbors), entry_points(nodes), *items.parts, room, *watched)
 
 
 def _empty_aligned(rows: int, columns: int) -> Bytes:
@@ -213,15 +219,14 @@ class Graph:
     >>> coder = LinearCoder(width=64).fit(X)
     >>> navigator = Navigator(coder)
     >>> items = navigator.encode(X, coder.encode(X))
-    >>> records = pack_graph(navigator, items, build_graph(navigator, X, items))
-    >>> graph = Graph(navigator, records, len(X), vectors=X)
+    >>> records = make_records(navigator, items, build_graph(navigator, X, items))
+    >>> graph = Graph(navigator, records, vectors=X)
     >>> graph.search(X[:3], k=1, ef=20).positions.ravel().tolist()
     [0, 1, 2]
 
     Args:
         navigator: the bits that navigate.
-        records: of `pack_graph`.
-        count: how many items it has.
+        records: of `make_records`.
         vectors: the items in the same order, (n, features), as float32 or float16. With them, hits are ranked by
             distance; without, by estimated distance, for the caller to rank by full codes.
 
@@ -230,12 +235,11 @@ class Graph:
     def __init__(
         self,
         navigator: Navigator,
-        records: Bytes,
-        count: int,
+        records: _core.GraphRecords,
         vectors: NDArray[np.float32] | NDArray[np.float16] | None = None,
     ) -> None:
-        self._metric, self.count = navigator.coder.metric_, count
-        self.core = _core.Graph(records, count, navigator.core, vectors)
+        self._metric, self.count = navigator.coder.metric_, records.nodes
+        self.core = _core.Graph(records, navigator.core, vectors)
 
     def search(
         self,

@@ -27,7 +27,7 @@ from nestcode.search.graph import (
     NavigatingCodes,
     Navigator,
     bitmap,
-    pack_graph,
+    make_records,
 )
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
@@ -56,6 +56,14 @@ class NeighborGraph(Protocol):
     @property
     def neighbors(self) -> NDArray[np.uint32]:
         """The positions of each item's neighbors, (items, degree)."""
+
+    @property
+    def items(self) -> NavigatingCodes | None:
+        """What a navigator made of the items, where it is stored."""
+
+    @property
+    def layout(self) -> str:
+        """The name of the layout of what is stored of the items."""
 
     def touch(self) -> None:
         """Verify the checksums of everything, before everything is read."""
@@ -130,12 +138,17 @@ class Estimates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PackedGraph:
+class PreparedGraph:
     """The graph of a run as searches read it."""
 
+    records: _core.GraphRecords
     by_codes: Graph  # ranks by estimated distance
     by_vectors: Graph | None  # ranks by the vectors that the index stores, if it does as floats
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was prepared."""
+        return self.records.nbytes
 
 
 class PreparationCache:
@@ -156,7 +169,7 @@ class PreparationCache:
         self._expanded: dict[bool, WeakKeyDictionary[object, StoredVectors]] = {
             stored: WeakKeyDictionary() for stored in (True, False)
         }
-        self._graphs: WeakKeyDictionary[object, PackedGraph] = WeakKeyDictionary()
+        self._graphs: WeakKeyDictionary[object, PreparedGraph] = WeakKeyDictionary()
         self._navigator: Navigator | None = None  # of the graphs
         self._tables: dict[int, ProductTables | None] = {}  # by width
 
@@ -186,23 +199,24 @@ class PreparationCache:
             run.mapped.release()
         return known or NO_LAYOUT
 
-    def pack(self, run: SortedRun, items: NavigatingCodes | None = None) -> PackedGraph:
-        """Return the graph of a run as searches read it, given its navigating codes if they are at hand."""
+    def graph(self, run: SortedRun) -> PreparedGraph:
+        """Return the graph of a run as searches read it."""
         assert run.graph is not None
         assert isinstance(self.scorer, DecodedScorer)
         known = self._graphs.get(run.graph)
         if known is None:
-            run.mapped.touch()
             run.graph.touch()
             if self._navigator is None:
                 self._navigator = Navigator(self.scorer.coder, width=run.codes.width)
+            items = run.graph.items if run.graph.layout == self._navigator.layout else None
             if items is None:
+                run.mapped.touch()
                 items = self._navigator.encode(Items(self.scorer.coder, run.codes, run.vectors), run.codes)
-            records = pack_graph(self._navigator, items, run.graph.neighbors)
-            by_codes, by_vectors = Graph(self._navigator, records, len(run.codes)), None
-            if run.vectors is not None and run.vectors.rows.dtype.kind == "f":
-                by_vectors = Graph(self._navigator, records, len(run.codes), run.vectors.rows)
-            known = self._graphs[run.graph] = PackedGraph(by_codes, by_vectors, records.nbytes)
+            floats = run.vectors if run.vectors is not None and run.vectors.rows.dtype.kind == "f" else None
+            records = make_records(self._navigator, items, run.graph.neighbors, floats)
+            by_codes = Graph(self._navigator, records)
+            by_vectors = None if floats is None else Graph(self._navigator, records, floats.rows)
+            known = self._graphs[run.graph] = PreparedGraph(records, by_codes, by_vectors)
         return known
 
     def tables(self, width: int) -> ProductTables | None:
@@ -282,7 +296,7 @@ class PreparedSnapshot:
         self._listed = sum(len(run.ids) - len(run.tombstones) for run in listed)
         self.list_bits = cache.scorer.list_bits(self._listed)
         self._prepared = [cache.prepare(run, self.list_bits) for run in listed]
-        self._graphs = [cache.pack(run) for run in graphs]
+        self._graphs = [cache.graph(run) for run in graphs]
         rows = [
             run.codes.packed if self.by_prefix else own.rows for run, own in zip(listed, self._prepared, strict=True)
         ]
@@ -414,6 +428,8 @@ class PreparedSnapshot:
             if start:
                 hits.positions[hits.positions != MISSING] += np.uint32(start)
             found.append(Estimates(hits.distances, hits.positions, hits.visited, hits.visited >= max(most, 1)))
+        for run in self._runs[first:]:  # vectors are verified by their first visits
+            run.mapped.check()
         return found
 
     def ids_at(self, positions: Positions) -> Ids:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import FLOAT32_MAX, Floats, Ids
+from nestcode.arrays import CORES, FLOAT32_MAX, Floats, Ids
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.codes import Codes
@@ -17,7 +17,6 @@ from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer, RefinedScorer
 from nestcode.search.exhaustive import search_all
 from nestcode.search.fastscan import FastScanScorer
-from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Effort, IdFilter, Plan, check_k, count_candidates
@@ -85,10 +84,10 @@ class Searcher:
         """Bytes of what scorers prepared."""
         return sum(cache.nbytes for _, cache in list(self._caches.values()))
 
-    def pack(self, run: SortedRun, items: NavigatingCodes | None = None) -> None:
-        """Make the records of a run's graph, so that no search has to wait for them."""
+    def pack(self, run: SortedRun) -> None:
+        """Pack the records of a run's graph, so that no search has to."""
         if self._by_graph:
-            self._cache(run.codes.width, by_codes=False).pack(run, items)
+            self._cache(run.codes.width, by_codes=False).graph(run).records.pack(CORES)
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
