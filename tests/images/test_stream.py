@@ -221,7 +221,10 @@ def test_a_quality_is_reached_by_every_image_and_not_overdone(target: dict[str, 
         assert less < wanted + 0.02 * (1 - wanted if name == "ssim" else wanted) or entry.sizes[-1] < 3
 
 
-def test_a_psnr_takes_fewer_decodes_than_a_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("metric", "all_wanted"), [("psnr", (24, 28, 32, 36)), ("ssim", (0.6, 0.75, 0.9, 0.97))])
+def test_a_quality_takes_fewer_decodes_than_a_bisection(
+    monkeypatch: pytest.MonkeyPatch, metric: str, all_wanted: tuple[float, ...]
+) -> None:
     image, decode, decodes = crop((160, 240, 3), 1), ImageCodec.decode, 0
 
     def counted(*given: Any) -> Image:
@@ -230,9 +233,9 @@ def test_a_psnr_takes_fewer_decodes_than_a_bisection(monkeypatch: pytest.MonkeyP
         return decode(*given)
 
     monkeypatch.setattr(ImageCodec, "decode", counted)
-    for wanted in (24, 28, 32, 36):
-        compress_images([image], psnr=wanted)
-    assert decodes <= 4 * 8  # a bisection takes 12
+    for wanted in all_wanted:
+        compress_images([image], **{metric: wanted})  # type: ignore[arg-type]
+    assert decodes <= 4 * 9  # a bisection takes 12
 
 
 def test_a_quality_must_be_reachable() -> None:

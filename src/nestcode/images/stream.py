@@ -52,7 +52,7 @@ MODEL = 1 << 20  # bytes of the context model of a decoder, at most: of a codec 
 SPARE = 1.25  # more than its share of the bytes that an image is encoded to at first
 SAMPLE = 12  # bytes of memory of an encoder for each value of a pixel, about
 MAX_PSNR = 100  # dB
-NUDGES = (0, 1 / 400, -1 / 400, 1 / 100, -1 / 100, 1 / 25, -1 / 25)  # of the size at which a PSNR is expected
+SECANTS = 8  # steps of the secant method before bisection
 LEAST_ERROR = 1e-5  # squared error of a pixel value in [0, 255] that is stated at least
 
 
@@ -313,55 +313,61 @@ class ImageStreamEncoder:
         if wanted is None:
             encoded = self._codec.encode_passes(image, limit, tune=self._tune)
             return replace(encoded, errors=tuple(np.maximum(encoded.errors, LEAST_ERROR).tolist()))
-        encoded, size = self._reach(name, image, wanted)
+        encoded, size, shown = self._reach(name, image, wanted)
         sizes = np.minimum(encoded.sizes, size)
         errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
-        if size < len(encoded.data):  # in the middle of a pass: measured, since some passes of few bytes remove much
-            decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
-            errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, decoded) / 10), LEAST_ERROR)
+        # In the middle of a pass the error is measured: some passes of few bytes remove much.
+        errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, shown) / 10), LEAST_ERROR)
         return Bitstream(encoded.data[:size], tuple(sizes.tolist()), tuple(errors.tolist()))
 
-    def _reach(self, name: str, image: Image, wanted: float) -> tuple[Bitstream, int]:
-        """Return a bitstream and the fewest of its bytes, within half a percent, that reach the target's quality.
+    def _reach(self, name: str, image: Image, wanted: float) -> tuple[Bitstream, int, Image]:
+        """Return a bitstream, how many of its bytes reach the target's quality, and what these decode to.
 
-        They are found by bisection. A PSNR is first looked for around the size at which the encoder expects it.
+        They are the fewest within half a percent. The secant method finds them, over the PSNR that the encoder expects
+        at each size, since PSNR and the logarithm of SSIM are almost linear in it; bisection ends what it does not.
         """
-
-        def quality(encoded: Bitstream, size: int) -> float:
-            decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
-            if self._target.psnr is not None:
-                return metrics.psnr(image, decoded)
-            return metrics.ssim(_colors(image), _colors(decoded))
-
         low, limit = 0, 1 + math.prod(check_image(image).shape[:2]) // 16  # 0.5 bpp
         while True:
             encoded = self._codec.encode_passes(image, limit, tune=self._tune)
             high = len(encoded.data)
-            best = quality(encoded, high)
-            if best >= wanted:
+            shown, reached = self._decode(encoded, high, image)
+            if reached >= wanted:
                 break
             if encoded.complete == PASSES:
                 unit, metric = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
-                most = f"{math.floor(best * 1000) / 1000:g}"  # rounded down, so that it can be reached
+                most = f"{math.floor(reached * 1000) / 1000:g}"  # rounded down, so that it can be reached
                 finer = ", or fit a finer codec, ImageCodec(step=1), and give it (--coder)" * (self._codec.step > 1)
                 raise InvalidInput(
                     f"{metric} must be at most {most}{unit}, which all bits of image {name!r} give, got {wanted:g}: "
                     f"lower it{finer}"
                 )
             low, limit = high, 2 * limit
-        if self._target.psnr is not None:
-            expected, off = -10 * np.log10(np.maximum(encoded.errors, LEAST_ERROR) / 255**2), 0.0
-            expected = np.maximum.accumulate(expected)
-            for nudge in NUDGES:
-                middle = int((1 + nudge) * np.interp(wanted - off, expected, encoded.sizes))
-                if low < middle < high:
-                    reached = quality(encoded, middle)
-                    off = reached - float(np.interp(middle, encoded.sizes, expected))
-                    low, high = (low, middle) if reached >= wanted else (middle, high)
+        expected = np.maximum.accumulate(-10 * np.log10(np.maximum(encoded.errors, LEAST_ERROR) / 255**2))
+        at, off, slope = float(expected[-1]), self._decibels(reached) - self._decibels(wanted), 1.0
+        steps = 0
         while high - low > 1 + high // 200:
-            middle = (low + high) // 2
-            low, high = (low, middle) if quality(encoded, middle) >= wanted else (middle, high)
-        return encoded, high
+            middle = float(np.interp(at - off / slope, expected, encoded.sizes))
+            middle += math.copysign(high / 400, low + high - 2 * middle)  # so that it replaces the farther bound
+            size = min(max(int(middle), low + 1), high - 1) if steps < SECANTS else (low + high) // 2
+            decoded, reached = self._decode(encoded, size, image)
+            low, high, shown = (low, size, decoded) if reached >= wanted else (size, high, shown)
+            before, at = (at, off), float(np.interp(size, encoded.sizes, expected))
+            off = self._decibels(reached) - self._decibels(wanted)
+            if at != before[0]:
+                slope = min(max((off - before[1]) / (at - before[0]), 1 / 4), 4.0)
+            steps += 1
+        return encoded, high, shown
+
+    def _decode(self, encoded: Bitstream, size: int, image: Image) -> tuple[Image, float]:
+        """Return what the first bytes of a bitstream decode to, and its quality by the target's metric."""
+        shown = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
+        if self._target.ssim is None:
+            return shown, metrics.psnr(image, shown)
+        return shown, metrics.ssim(_colors(image), _colors(shown))
+
+    def _decibels(self, quality: float) -> float:
+        """Return a quality as one that rises by about as much as the PSNR."""
+        return min(MAX_PSNR, quality if self._target.ssim is None else -10 * math.log10(max(1 - quality, LEAST_ERROR)))
 
     def finish(self) -> tuple[ImageStreamHeader, bytes]:
         """Return the header of the stream, truncated to the target, and the embedded codec."""
