@@ -39,8 +39,11 @@ def turned(image: NDArray[Any]) -> NDArray[Any]:
 
 def png_with(blob: bytes, kind: bytes, body: bytes) -> bytes:
     """Return a PNG file with one more chunk after its header."""
-    chunk = struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    return blob[:33] + chunk + blob[33:]
+    return blob[:33] + chunk(kind, body) + blob[33:]
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def tiff(image: NDArray[np.uint16], order: str, planar: int = 1, photometric: int | None = None) -> bytes:
@@ -166,6 +169,27 @@ def test_16_bit_colors_that_stand_for_transparency(tmp_path: Path) -> None:
         assert np.array_equal(colors, image)
         assert (found[..., -1] == 0).sum() == 1
         assert found[2, 3, -1] == 0
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_gray_of_few_bits_that_stands_for_transparency(depth: int, tmp_path: Path) -> None:
+    """Each row holds all values of that many bits."""
+    values = np.arange(1 << depth, dtype=np.uint8)
+    bits = np.unpackbits(values[:, None], axis=1)[:, -depth:]
+    rows = b"\0" + np.packbits(bits).tobytes()
+    for key in values:
+        head = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(values), 1, depth, 0, 0, 0, 0))
+        body = chunk(b"tRNS", struct.pack(">H", key)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+        (tmp_path / "a.png").write_bytes(head + body)
+        found = read_image(tmp_path / "a.png")
+        assert found[0, :, 0].tolist() == (values * (255 // ((1 << depth) - 1))).tolist()
+        assert (found[0, :, -1] == 0).tolist() == (values == key).tolist()
+
+
+def test_the_band_a_of_lab_is_not_alpha(tmp_path: Path) -> None:
+    image = Image.fromarray(noise((7, 9, 3), 255)).convert("LAB")
+    image.save(tmp_path / "a.tif")
+    assert read_image(tmp_path / "a.tif").shape == (7, 9, 3)
 
 
 def test_bits_that_pillow_does_not_read_are_reported(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ OTHER = {"16B": "16L", "16L": "16B", "16N": "16B" if sys.byteorder == "little" e
 LOW_BYTES = {
     "LA;16B": "RGBA", **{f"{mode};{at}": f"{mode};{OTHER[at]}" for mode in ("RGB", "RGBA", "RGBX") for at in OTHER},
 }  # fmt: skip
+FEW_BITS = {"L;2": 85, "L;4": 17}  # Pillow scales these to 8 bits, but not the gray that stands for transparency
 
 
 def read_image(path: Path) -> Pixels:
@@ -51,8 +52,10 @@ def read_image(path: Path) -> Pixels:
             raise _unsupported(path, raw)
         if _has_more_bits(path, image):
             warn(f"{path} has more than 8 bits per channel, of which 8 are read: convert it to PNG", stacklevel=2)
+        if image.format == "PNG" and raw in FEW_BITS and "transparency" in image.info:
+            image.info["transparency"] *= FEW_BITS[raw]
         image = upright(image)
-        alpha = "A" in image.getbands() or "transparency" in image.info
+        alpha = image.mode.endswith(("A", "a")) or "transparency" in image.info
         colors = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
         return np.asarray(image.convert(colors + "A" if alpha else colors))
 
