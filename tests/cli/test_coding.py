@@ -106,6 +106,7 @@ def test_items_are_read_from_archives_and_tables(tmp_path: Path) -> None:
         [lists],
         [lists, "--array", "vector"],
         [table(tmp_path / "fixed.parquet", vector=fixed)],
+        [table(tmp_path / "large.parquet", vector=pa.array(list(items), pa.large_list(pa.float32())))],
         [table(tmp_path / "numbers.parquet", **numbers)],
     ):
         fine("encode", *given, "-c", coder, "-o", tmp_path / "codes.npy", "--force")
@@ -117,7 +118,9 @@ def test_items_are_read_from_archives_and_tables(tmp_path: Path) -> None:
         ([tmp_path / "two.npz", "--array", "no"], "has no array no: give --array one of items, others"),
         ([path, "--array", "items"], "which has one array: leave it out"),
         ([lists, "--array", "no"], "has no column no: give --array one of name, vector"),
-        ([lists, "--array", "name"], "one column of lists of numbers"),
+        ([lists, "--array", "name"], "got name of string in "),
+        ([lists, "--array", "name"], "lists.parquet: give --array one of vector"),
+        ([table(tmp_path / "words.parquet", a=["b", "c"])], "words.parquet: write numbers"),
         ([table(tmp_path / "0.parquet", a=[1.0, None])], "got nulls"),
         ([table(tmp_path / "1.parquet", a=[[1.0, 2.0], None])], "got nulls"),
         ([table(tmp_path / "2.parquet", a=[[1.0, 2.0], [3.0, None]])], "equally long without nulls"),
@@ -132,6 +135,14 @@ def test_items_are_read_from_archives_and_tables(tmp_path: Path) -> None:
             "fit", tmp_path / name, "-o", tmp_path / "none"
         )
     assert not (tmp_path / "none").exists()
+
+
+def test_booleans_of_tables_are_numbers_as_those_of_arrays_are(tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).random((20, 3)) < 0.5
+    for number, columns in enumerate([{"a": bits.tolist()}, {f"c{i}": bits[:, i] for i in range(3)}]):
+        found = inputs.open_rows(table(tmp_path / f"{number}.parquet", **columns)).whole()
+        assert np.array_equal(found, bits)
+        assert found.dtype == bits.dtype
 
 
 def header(text: str) -> bytes:

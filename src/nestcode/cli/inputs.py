@@ -109,22 +109,29 @@ class TableRows(InputRows):
         except self._errors as error:
             raise self._damaged() from error
         kinds = {field.name: field.type for field in self._file.schema_arrow}
-        lists = [key for key, kind in kinds.items() if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)]
+        is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+        lists = [key for key, kind in kinds.items() if any(test(kind) for test in is_list)]
         if name is not None and name not in kinds:
             raise InvalidInput(f"{path} has no column {name}: give --array one of {', '.join(kinds)}")
         if name is None and len(lists) == 1:
             name = lists[0]
         self._list = name if name in lists else None
         self._columns = list(kinds) if name is None else [name]
-        values = [kinds[key].value_type if key in lists else kinds[key] for key in self._columns]
-        if (name is None and lists) or not all(pa.types.is_integer(k) or pa.types.is_floating(k) for k in values):
-            raise InvalidInput(f"items must be one column of lists of numbers, or only columns of numbers, got {path}: "
-                               f"give --array one of {', '.join(kinds)}")  # fmt: skip
+        values = {key: kind.value_type if key in lists else kind for key, kind in kinds.items()}
+        numbers = [key for key, kind in values.items() if any(test(kind) for test in is_number)]
+        if (name is None and lists) or not set(self._columns) <= set(numbers):
+            got = ", ".join(f"{key} of {kinds[key]}" for key in self._columns[:5])
+            remedy = f"give --array one of {', '.join(numbers)}" if numbers else "write numbers"
+            raise InvalidInput(
+                f"items must be one column of lists of numbers, or only columns of numbers, got {got} in {path}: "
+                f"{remedy}"
+            )
         count = self._file.metadata.num_rows
         if not count:
             raise InvalidInput(f"{path} must hold at least one item, got none: write some rows")
         features = len(next(self._batches(1))[0]) if self._list else len(self._columns)
-        super().__init__(count, (features,), np.result_type(*(k.to_pandas_dtype() for k in values)))
+        super().__init__(count, (features,), np.result_type(*(values[key].to_pandas_dtype() for key in self._columns)))
 
     def _damaged(self) -> DamagedFile:
         return DamagedFile(f"{self._path} is not a table; it is damaged or not a .parquet file: write it again")
