@@ -185,12 +185,54 @@ def test_streams_are_written_to_standard_output(photos: Path, tmp_path: Path) ->
 
 
 def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
-    np.save(tmp_path / "v.npy", np.random.default_rng(0).standard_normal((4000, 12)))
-    command = f"'{sys.executable}' -m nestcode compress '{tmp_path}/v.npy' --length 1000 -o - | head -c 5"
-    ended = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, b"\x89NEST")
-    assert b"error:" not in ended.stderr
-    assert b"Error" not in ended.stderr
+    items = np.random.default_rng(0).standard_normal((4000, 12))
+    np.save(tmp_path / "v.npy", items)
+    index = nestcode.Index(nestcode.LinearCoder(16).fit(items))
+    index.add(items)
+    index.save(tmp_path / "v.index")
+    for arguments, start in (
+        (f"compress '{tmp_path}/v.npy' --length 1000 -o -", b"\x89NEST"),
+        (f"search '{tmp_path}/v.index' '{tmp_path}/v.npy' --json", b'{"que'),
+        ("info", b""),  # less than a buffer
+    ):
+        command = f"'{sys.executable}' -m nestcode {arguments} | head -c {len(start)}"
+        ended = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout) == (0, start), arguments
+        assert b"error" not in ended.stderr.lower()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_decompress_goes_on_where_it_was_interrupted(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, out, whole = album(tmp_path / "a.nest", "a", "b", "c", "d"), tmp_path / "out", tmp_path / "whole"
+    fine("decompress", stream, "-o", whole)
+    assert sorted(path.name for path in whole.iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
+    write, stopped = image_files.write_image, ["c.png"]
+    written: list[str] = []
+
+    def interrupted(path: Path, image: Any, profile: bytes = b"") -> None:
+        if path.name in stopped:
+            raise KeyboardInterrupt
+        write(path, image, profile)
+        written.append(path.name)
+
+    monkeypatch.setattr(image_files, "write_image", interrupted)
+    assert run("decompress", stream, "-o", out, "--threads", threads).exit_code == 130
+    other = album(tmp_path / "b.nest", "b", "a")
+    for given in ([other], [stream, "--bpp", 0.01], [stream, "--scale", "1/2"]):  # not what the folder holds a part of
+        assert "exists already" in refused("decompress", *given, "-o", out)
+    stopped.clear()
+    (out / "a.png").unlink()
+    written.clear()
+    result = run("decompress", stream, "-o", out, "--threads", threads)
+    assert (result.exit_code, result.stdout) == (0, f"{out}\n")
+    assert "1 of 4 images were written before" in result.stderr
+    assert written == ["a.png", "c.png", "d.png"]
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in whole.iterdir()
+    }
+    assert "exists already" in refused("decompress", stream, "-o", out)
 
 
 def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +247,10 @@ def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(image_files, "write_image", interrupted)
     result = run("decompress", stream, "-o", out)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1] == "interrupted: 2 of 3 images were written"
-    assert sorted(path.name for path in out.iterdir()) == ["a.png", "b.png"]
+    line = "interrupted: 2 of 3 images were written"
+    assert result.stderr.splitlines()[-1] == f"{line}: run the command again to write the others"
+    assert sorted(path.name for path in out.glob("[!.]*")) == ["a.png", "b.png"]
+    assert run("decompress", stream, "-o", out, "--force").stderr.splitlines()[-1] == line
     monkeypatch.setattr("nestcode.cli.info.gather", lambda: interrupted(Path("c.png"), None))
     result = run("info")
     assert (result.exit_code, result.output) == (130, "interrupted\n")

@@ -1,10 +1,11 @@
 """The application: registers the commands, and turns errors into one line and an exit status."""
 
 import io
+import os
 import signal
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -35,6 +36,7 @@ from nestcode.cli.options import messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
+Cause = TypeVar("Cause", bound=BaseException)
 GLOBAL = ("--quiet", "--debug")  # options that may stand before or after the command
 
 
@@ -52,9 +54,15 @@ class Commands(TyperGroup):
         if signal.getsignal(signal.SIGINT) is cli.end:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a broken pipe is handled, not at exit
+            return result
         except BaseException as error:
-            interrupt = _interrupt(error)
+            if _cause(error, BrokenPipeError) is not None:  # the reader may stop early, as head does
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit
+                raise typer.Exit from None
+            interrupt = _cause(error, KeyboardInterrupt)
             if interrupt is None:
                 raise
             line = f"interrupted: {interrupt}" if str(interrupt) else "interrupted"
@@ -131,9 +139,9 @@ def main() -> None:
     sys.exit(1)
 
 
-def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Return the interrupt that caused an error, if one did; imports wrap it in other errors."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+def _cause(error: BaseException | None, kind: type[Cause]) -> Cause | None:
+    """Return what caused an error, if it is of this kind; imports wrap interrupts, Rich broken pipes."""
+    while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
 

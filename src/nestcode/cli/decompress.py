@@ -1,5 +1,6 @@
 """`nestcode decompress`: decode a stream, whole or truncated, to images or vectors."""
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+import nestcode
 from nestcode.cli.files import (
     STANDARD,
     check_distinct,
@@ -110,23 +112,45 @@ def _images(
     if out.suffix == ".npy":
         raise InvalidInput(f"images need a folder, got {out}: choose another name")
     with ImageStreamReader(stream, None if coder is None else image_codec(coder), **how) as reader:
-        paths = png_paths(out, reader.names)
-        for path in paths:
-            check_out(path, force=force)
-            check_distinct(path, stream, coder)
+        paths, marker = png_paths(out, reader.names), out / _marker(stream, how)
+        resumed = marker.exists() and not force
+        missing = [at for at, path in enumerate(paths) if not (resumed and path.is_file())]
+        for at in missing:
+            check_out(paths[at], force=force)
+            check_distinct(paths[at], stream, coder)
         check_size(stream, reader.nbytes, limit)
         check_space(out, reader.nbytes // PNG)
         reader.verify()  # before any file is written
-        written = 0
+        if not force:
+            out.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+        written = len(paths) - len(missing)
+        if written:
+            messages().print(f"{written} of {len(paths)} images were written before.")
         try:
-            decoded = reader.decode_all(threads)
-            for image in with_progress(decoded, "Decoding", len(reader), messages()):
-                write_image(paths[written], image, reader.profiles[written])
+            decoded = zip(missing, reader.decode_some(missing, threads), strict=True)
+            for at, image in with_progress(decoded, "Decoding", len(missing), messages()):
+                write_image(paths[at], image, reader.profiles[at])
                 written += 1
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{written} of {len(reader)} images were written") from None
+            again = "" if force else ": run the command again to write the others"
+            raise KeyboardInterrupt(f"{written} of {len(reader)} images were written{again}") from None
+        marker.unlink(missing_ok=True)
         _note_unverified(reader.info.unverified)
     return paths
+
+
+def _marker(stream: Path, how: dict[str, Any]) -> str:
+    """Return the name of the file that marks a folder as incomplete, for one stream and the options it is decoded with.
+
+    It is made before the first image, where none of the images exist. Files are written atomically, so those that are
+    beside it are whole images of this stream.
+    """
+    options = [nestcode.__version__, how["bpp"], how["refiner"] is not None, how["scale"], how["on_damage"]]
+    with stream.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    digest.update(repr(options).encode())
+    return f".{digest.hexdigest()[:16]}.incomplete"
 
 
 def _items(stream: Path, out: Path, coder: str | None, *, force: bool, limit: int | None, **how: Any) -> list[Path]:

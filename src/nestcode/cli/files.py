@@ -131,12 +131,9 @@ def out_file(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / "stream"
         yield draft
-        try:
-            with draft.open("rb") as file:
-                shutil.copyfileobj(file, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:  # the reader may stop early; Python must not complain about it at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with draft.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 def check_size(stream: Path, size: int, limit: int | None) -> None:

@@ -1,7 +1,7 @@
 """Streams of images read from files, one image for each thread in memory at a time."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -112,9 +112,12 @@ class ImageStreamReader:
 
         As many images are in memory at once, within the limit.
         """
+        return self.decode_some(range(len(self)), threads)
+
+    def decode_some(self, images: Iterable[int], threads: int | None = 1) -> Iterator[Image]:
+        """Return the images at these positions, in their order, as `decode_all` does."""
         memory = [decoder_memory(entry) + entry.nbytes for entry in self._header.entries]
-        several = thread_count(threads)
-        return map_in_order(self.__getitem__, range(len(self)), several, memory.__getitem__, self._limit)
+        return map_in_order(self.__getitem__, images, thread_count(threads), memory.__getitem__, self._limit)
 
     def verify(self) -> None:
         """Raise if a block that images are decoded from is damaged, before any is decoded."""
