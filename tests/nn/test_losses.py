@@ -228,3 +228,10 @@ def test_mistakes_are_named(mistake: str) -> None:
 def test_wrong_lengths_of_matryoshka_are_named(lengths: list[int], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         MatryoshkaLoss(torch.sum, lengths)
+
+
+def test_matryoshka_refuses_codes_that_are_narrower_than_its_lengths() -> None:
+    loss = MatryoshkaLoss(torch.sum, [8, 64])
+    assert loss(torch.ones(2, 64)) == 2 * (8 + 64)
+    with pytest.raises(InvalidInput, match="at most the code's width 32, got 64"):
+        loss(torch.ones(2, 32))

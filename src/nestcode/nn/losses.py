@@ -198,7 +198,7 @@ class MatryoshkaLoss(NestedLoss):
 
     Args:
         loss: called as `loss(code, …)` with the truncated code and whatever else came in.
-        lengths: to keep.
+        lengths: to keep, at most the width of the code.
         weights: of the lengths; 1 by default.
         dim: the dimension of the code to truncate.
 
@@ -213,10 +213,15 @@ class MatryoshkaLoss(NestedLoss):
             check_int(length, "a length to keep", least=1)
         fixed = Empirical([1.0] * len(lengths) if weights is None else weights, lengths)
         super().__init__(loss, fixed, dim=dim, draws=None, together=True)
-        self.total = sum(fixed.weights)
+        self.total, self.kept = sum(fixed.weights), tuple(lengths)
 
     def forward(self, code: Tensor, *others: Any, generator: torch.Generator | None = None, **options: Any) -> Tensor:
         """Return the sum of `weight * loss(truncated code, *others, **options)`."""
+        width, longest = code.shape[check_dim(code, self.dim)], max(self.kept)
+        if longest > width:
+            raise InvalidInput(
+                f"lengths must be at most the code's width {width}, got {longest}: leave it out, or give wider codes"
+            )
         return self.total * super().forward(code, *others, generator=generator, **options)
 
 
