@@ -21,6 +21,7 @@ from nestcode.coders import load_coder
 from nestcode.coders.pretrained import PRETRAINED, pretrained_path
 from nestcode.data.mnist import FILES
 from nestcode.images import ImageCodec
+from nestcode.integrations.faiss import NestedIndex, write_index
 from nestcode.storage import Record, read_record, write_record
 from tests.cli.test_streams import fine, misused, refused, vectors
 
@@ -78,6 +79,11 @@ def test_info_of_other_files(tmp_path: Path) -> None:
     shown = fine("info", tmp_path / "v.nest")
     assert f"{load_coder(coder).expected_error(64):.4g}" in shown.split("bits  expected error")[1]
     assert json.loads(fine("info", tmp_path / "v.nest", "--json"))["file"] == "stream"
+    index = NestedIndex(2)
+    index.add([[0, 0], [1, 1]])
+    write_index(index, tmp_path / "two.index")
+    facts = json.loads(fine("info", tmp_path / "two.index", "--json"))
+    assert (facts["file"], facts["kind"], facts["count"], facts["d"]) == ("index", "NestedIndex", 2, 2)
     for name, data, said in (
         ("damaged.coder", coder.read_bytes()[:-1], "damaged"),
         ("damaged.npy", path.read_bytes()[:100], "is not an array of numbers"),

@@ -25,6 +25,10 @@ OPTIONAL = {
     "torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reproduce", "pillow": "reproduce", "pyarrow": "arrow",
 }  # fmt: skip
 ERRORS = "expected_errors"
+FILES = {  # kinds of records that are no coders, of the integrations
+    "NestedIndex": "index", "NestcodeVectorStore": "store", "NestcodeLlamaIndexStore": "store",
+    "NestcodeDocumentStore": "store",
+}  # fmt: skip
 GIVE = "give a coder, an index, a stream or codes (.npy)"
 
 
@@ -41,7 +45,7 @@ def info(
 ) -> None:
     """Describe a file; without one, the version, the SIMD kernels and the optional packages of this installation.
 
-    The key "file" of --json is coder, index, stream, codes (any rows of bytes), array or checkpoint.
+    The key "file" of --json is coder, index, stream, codes (any rows of bytes), array, checkpoint or store.
     """
     if not files:
         _show(gather(), as_json=as_json)
@@ -115,7 +119,10 @@ def coder_facts(path: Path, width: int | None = None) -> dict[str, Any]:
 
     record = read_record(path)
     settings = {name: value for name, value in record.settings.items() if isinstance(value, str | int | float)}
-    facts: dict[str, Any] = {"file": "coder", "kind": record.kind, "version": record.version, **settings}
+    file = FILES.get(record.kind, "coder")
+    facts: dict[str, Any] = {"file": file, "kind": record.kind, "version": record.version, **settings}
+    if file != "coder":
+        return {**facts, "count": len(record.arrays.get("ids", ())), "bytes": path.stat().st_size}
     try:
         selection = Selection.from_notes(record.notes)
         if selection is not None:
