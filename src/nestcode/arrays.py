@@ -56,8 +56,10 @@ def as_array(X: ArrayLike, name: str = "data") -> NDArray[Any]:
     """Return data as NumPy reads it, or raise."""
     if np.ma.is_masked(X):
         raise InvalidInput(f"{name} must have no masked values: fill them with X.filled(value), or drop their rows")
+    if hasattr(X, "toarray"):
+        raise InvalidInput(f"{name} must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     try:
-        return np.asarray(X)
+        array = np.asarray(X)
     except (RuntimeError, TypeError, ValueError) as error:  # tensors with gradients, on other devices, ragged lists
         if isinstance(X, list | tuple):
             rule, remedy = "have the same number of features in each row", "drop or fill some"
@@ -69,12 +71,15 @@ def as_array(X: ArrayLike, name: str = "data") -> NDArray[Any]:
         raise InvalidInput(
             f"{name} must {rule}, got a {type(X).__name__} that NumPy does not read ({error}): {remedy}"
         ) from error
+    if array.dtype == object and array.ndim == 1 and len(array) and isinstance(array[0], np.ndarray | list):
+        raise InvalidInput(  # a column of lists, of pandas or Arrow
+            f"{name} must be numbers in one array, got a {type(X).__name__} of arrays: give np.stack(np.asarray(X))"
+        )
+    return array
 
 
 def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
-    if hasattr(X, "toarray"):
-        raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     if X is None:
         raise InvalidInput("data must be an array (items, features), got None: give rows of numbers")
     array = np.require(as_array(X), requirements="A")  # views of bytes may be unaligned

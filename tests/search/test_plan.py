@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+import scipy.sparse
 from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
@@ -316,6 +319,16 @@ MISTAKES: Mistakes = {
     "nothing": (lambda index: index.search([]), "the 12 features the coder was fitted on, got 0"),
     "None": (lambda index: index.search(None), "data must be an array (items, features), got None"),  # type: ignore[arg-type]
     "words": (lambda index: index.search(["a"] * 12), "data must be numeric"),
+    "sparse": (lambda index: index.search(scipy.sparse.csr_matrix(Q)), "data must be dense, got a sparse csr_matrix"),
+    "sparse filter": (
+        lambda index: index.search(Q, filter=scipy.sparse.csr_array(np.eye(9))),
+        "filter must be dense, got a sparse csr_array: convert it with X.toarray()",
+    ),
+    "a column of lists": (
+        lambda index: index.search(pa.array(list(Q), pa.list_(pa.float32(), 12))),
+        "data must be numbers in one array, got a FixedSizeListArray of arrays: give np.stack(np.asarray(X))",
+    ),
+    "a pandas column of arrays": (lambda index: index.search(pd.Series(list(Q))), "got a Series of arrays"),
     "codes of another width": (lambda index: index.search(CODES), "codes must have the index's width 40, got 33"),
     "unknown metric": (
         lambda index: index.search(Q, metric="l1"),  # type: ignore[arg-type]

@@ -230,7 +230,7 @@ def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]
     if isinstance(allowed, bytes | bytearray):
         raise InvalidInput(f"filter must be ids, or a mask by id, got {type(allowed).__name__}: give a list of ids")
     plain = isinstance(allowed, np.ndarray | list | tuple | range | memoryview) or not isinstance(allowed, Iterable)
-    plain |= hasattr(allowed, "__array__")  # tensors
+    plain |= hasattr(allowed, "__array__") or hasattr(allowed, "toarray")  # tensors, and sparse arrays to refuse
     array = as_array(allowed if plain else list(allowed), "filter")  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:
