@@ -5,7 +5,7 @@ import pytest
 
 from nestcode.arrays import Doubles
 from nestcode.coders import LinearCoder, sampling
-from nestcode.coders.sampling import FEW_ROWS, Reservoir, add_synthetic_rows, moments_and_sample, principal_directions
+from nestcode.coders.sampling import FEW_ROWS, Reservoir, add_synthetic_rows, principal_directions, summarize
 from nestcode.pca import Moments
 
 
@@ -15,7 +15,7 @@ def test_the_sample_is_uniform_and_does_not_depend_on_the_pieces() -> None:
     for size in (5000, 77, 4096):
         parts = (X[i : i + size] for i in range(0, len(X), size))
         reservoir = Reservoir(np.random.default_rng(0), 500, 1 << 28)
-        samples.append(moments_and_sample(parts, normalize=False, reservoir=reservoir)[1])
+        samples.append(summarize(parts, normalize=False, reservoir=reservoir).sample)
     assert np.array_equal(samples[0], samples[1])
     assert np.array_equal(samples[0], samples[2])
     assert len(samples[0]) == 500

@@ -27,7 +27,7 @@ from nestcode.coders.cell.coder import CellCoder
 from nestcode.coders.cell.kmeans import choose_bits
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.residual.coder import ResidualCoder
-from nestcode.coders.sampling import Reservoir
+from nestcode.coders.sampling import Reservoir, clip_outliers
 from nestcode.errors import InvalidInput
 from nestcode.metrics import distortion, exact_neighbors, recall
 
@@ -97,7 +97,7 @@ def fit(
 
 def least_distortion(X: ArrayLike | Iterable[ArrayLike], coders: Sequence[Choice]) -> int:
     """Return which of the coders leaves the least squared error of held-out rows; the first where rows are too few."""
-    train, held_out, count = _split_sample(X, coders[0].seed)
+    train, held_out, count = _split_sample(X, coders[0])
     if count < LEAST_ROWS["distortion"]:
         return 0
     return int(np.argmin([trial_error(_trial(coder, train, count), held_out) for coder in coders]))
@@ -124,7 +124,7 @@ def _select(
     if goal == "graph":
         return Selection(goal, "none", {}, type(candidates[0]).__name__, "its codes navigate the graphs of an index")
     name = "recall@10" if goal == "search" else "mean squared error"
-    train, held_out, count = _split_sample(X, candidates[0].seed)
+    train, held_out, count = _split_sample(X, candidates[0])
     scores: dict[str, float] = {}
     if count < LEAST_ROWS[goal]:
         chosen, reason = "LinearCoder", f"fewer than {LEAST_ROWS[goal]} rows are too few to compare coders"
@@ -171,9 +171,12 @@ def _reason(name: str, scores: dict[str, float], chosen: str, best: str) -> str:
     return f"{name} {scores[chosen]:.3g}, not clearly worse than {best} {scores[best]:.3g}, and faster"
 
 
-def _split_sample(X: ArrayLike | Iterable[ArrayLike], seed: int) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Return rows to train on and held-out rows, of a uniform sample of the data, and the number of all rows."""
-    rng, first = np.random.default_rng(seed), next(pieces(X), None)
+def _split_sample(X: ArrayLike | Iterable[ArrayLike], coder: Choice) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Return rows to train on and held-out rows, of a uniform sample of the data, and the number of all rows.
+
+    Outliers are clipped in held-out rows too: coders would be compared by the error of one row.
+    """
+    rng, first = np.random.default_rng(coder.seed), next(pieces(X), None)
     if first is None:
         raise InvalidInput("fit needs at least 1 item, got none")
     reservoir = Reservoir(rng, SAMPLE_ROWS, SAMPLE_VALUES * first.itemsize)
@@ -181,7 +184,7 @@ def _split_sample(X: ArrayLike | Iterable[ArrayLike], seed: int) -> tuple[NDArra
     for part in pieces(X):
         reservoir.add(part)
         count += len(part)
-    rows = reservoir.rows()
+    rows = reservoir.rows() if coder.metric == "cosine" else clip_outliers(reservoir.rows())
     held_out = rng.random(len(rows)) < HELD_OUT
     return rows[~held_out], rows[held_out], count
 

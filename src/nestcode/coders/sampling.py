@@ -1,14 +1,19 @@
-"""What coders are trained on: moments and a uniform sample in one pass, principal directions, projected samples."""
+"""What coders are trained on: moments and a uniform sample in one pass, principal directions, projected samples.
+
+Outliers are clipped first. The squared error of one broken row can exceed that of all others together, and then every
+direction and every bit would serve that row.
+"""
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles, Floats, as_floats, center, pieces, squared_norms
+from nestcode.arrays import PIECE, Doubles, Floats, as_floats, center, pieces, squared_norms
 from nestcode.errors import InvalidInput
 from nestcode.metrics import exact_neighbors
 from nestcode.pca import Moments, rayleigh_ritz, solve
@@ -18,6 +23,8 @@ FEW = 2  # times as many features as rows, and decomposing the covariance in the
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 FEW_ROWS = 1 << 13  # that codebooks and directions would suit, and no other rows
+OUTLIERS, FAR = 0.02, 5.0  # the share of rows that may be outliers, and times as far as the others that they lie
+CENTER_ROWS, DISTANCE_ROWS = 256, 4096  # that the center of the data and the distances from it are estimated from
 NEIGHBORS, NEAR = 8, 2.0  # that a synthetic row is made of, and their squared distance relative to the nearest
 
 
@@ -57,22 +64,122 @@ class Reservoir:
         self._parts, self._keys = [rows], [keys]
 
 
-def moments_and_sample(
-    parts: Iterable[NDArray[Any]], *, normalize: bool, reservoir: Reservoir
-) -> tuple[Moments, NDArray[Any]]:
-    """Return the moments of the data and a uniform sample of its rows, in one pass."""
-    moments = Moments()
+class Outliers:
+    """Winsorizes rows where some lie more than `FAR` times as far from the center as 98 % of the rows.
+
+    Then all rows are clipped to the distance that 98 % lie within; other data is left as it is.
+
+    The center is the median of the first rows, which outliers do not move. It need not be the mean: all distances are
+    from the same center. At most `OUTLIERS` of the rows are outliers, so fewer than 50 rows have none.
+    """
+
+    def __init__(self) -> None:
+        self._center: Doubles = np.zeros(0)  # not known yet
+        self._waiting: list[NDArray[np.floating[Any]]] = []  # until there are enough for a median
+        self._seen, self._row, self._distance = 0, -1, 0.0  # rows, the farthest of them, and its distance
+
+    def add(self, rows: NDArray[np.floating[Any]]) -> None:
+        """Look for outliers among more rows."""
+        self._waiting.append(rows)
+        if len(self._center) or sum(map(len, self._waiting)) >= CENTER_ROWS:
+            self._measure()
+
+    def _measure(self) -> None:
+        rows = np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        self._waiting = []
+        if len(rows) == 0:
+            return
+        if len(self._center) == 0:
+            self._center = np.median(_some(rows, CENTER_ROWS), axis=0).astype(np.float64)
+        distances = self._distances(rows)
+        farthest = int(np.argmax(distances))
+        if distances[farthest] > self._distance:
+            self._row, self._distance = self._seen + farthest, float(distances[farthest])
+        self._seen += len(rows)
+
+    def clip(self, sample: NDArray[Any], *, warn: bool = True) -> NDArray[np.floating[Any]] | None:
+        """Return a sample of the rows with outliers moved toward the center, or None where the data has none."""
+        if self._waiting:
+            self._measure()
+        radius = self._typical(sample)
+        if radius == 0 or self._distance <= FAR * radius:
+            return None
+        if warn:
+            warnings.warn(
+                f"row {self._row} lies {self._distance / radius:.3g} times as far from the center of the data as "
+                f"{1 - OUTLIERS:.0%} of the rows: in training, rows are clipped to the distance of these, so that "
+                "outliers take no bits from the others. Codes say little of outliers: drop or rescale such rows, or "
+                'fit with metric="cosine"',
+                stacklevel=5,  # of the caller of a coder's fit
+            )
+        rows = as_floats(sample)
+        for first in range(0, len(rows), PIECE):
+            some = rows[first : first + PIECE]
+            distances = self._distances(some)
+            far = np.flatnonzero(distances > radius)
+            some[far] = self._center + (some[far] - self._center) * (radius / distances[far, None])
+        return rows
+
+    def _typical(self, sample: NDArray[Any]) -> float:
+        """Return the distance that all but `OUTLIERS` of the rows lie within; copies of the center do not count."""
+        distances = np.sort(self._distances(as_floats(_some(sample, DISTANCE_ROWS))))
+        distances = distances[distances > 0]
+        return float(distances[-1 - int(OUTLIERS * len(distances))]) if len(distances) else 0.0
+
+    def _distances(self, rows: NDArray[np.floating[Any]]) -> Doubles:
+        return np.sqrt(squared_norms(center(rows, self._center, normalize=False)))
+
+
+def clip_outliers(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows with outliers clipped, or the same rows where there are none."""
+    outliers = Outliers()
+    outliers.add(as_floats(rows))
+    clipped = outliers.clip(rows, warn=False)
+    return rows if clipped is None else clipped
+
+
+def _some(rows: NDArray[Any], count: int) -> NDArray[Any]:
+    """Return evenly spaced rows, about as many as `count`, or all of fewer."""
+    return rows[:: max(len(rows) // count, 1)]
+
+
+class Summary(NamedTuple):
+    """What one pass over the data leaves: its moments, and a uniform sample of its rows."""
+
+    total: int  # rows of the data
+    mean: Doubles  # (features,)
+    covariance: Doubles  # (features, features)
+    sample: NDArray[Any]  # (sample, features)
+
+    @property
+    def all_rows(self) -> NDArray[Any] | None:
+        """The sample if it is all of the data."""
+        return self.sample if len(self.sample) == self.total else None
+
+
+def summarize(parts: Iterable[NDArray[Any]], *, normalize: bool, reservoir: Reservoir) -> Summary:
+    """Return the moments of the data and a uniform sample of its rows, in one pass.
+
+    Where the data has outliers, the moments are those of the sample, as they are known only after the pass. Normalized
+    rows have none: they all lie on a sphere.
+    """
+    moments, outliers = Moments(), Outliers()
     for part in parts:
-        moments.add(as_floats(part, normalize=normalize))
+        rows = as_floats(part, normalize=normalize)
+        moments.add(rows)
         reservoir.add(part)
-    if moments.count == 0:
+        if not normalize:
+            outliers.add(rows)
+    total = moments.count
+    if total == 0:
         raise InvalidInput("fit needs at least 1 item, got none")
-    return moments, reservoir.rows()
-
-
-def all_rows(moments: Moments, sample: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the sample if it is all of the data."""
-    return sample if len(sample) == moments.count else None
+    sample = reservoir.rows()
+    clipped = None if normalize else outliers.clip(sample)
+    if clipped is not None:
+        sample, moments = clipped, Moments()
+        for part in pieces(sample):
+            moments.add(part)
+    return Summary(total, moments.mean(), moments.covariance(), sample)
 
 
 def principal_directions(
@@ -117,10 +224,10 @@ def project_sample(
     Some rows are held out if there are at least `spare`.
     """
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
-    moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
-    mean, covariance, whole = moments.mean(), moments.covariance(), all_rows(moments, sample)
+    summary = summarize(parts, normalize=normalize, reservoir=reservoir)
+    (total, mean, covariance, sample), whole = summary, summary.all_rows
     held_out = held_out_mask(len(sample), rng, spare)
-    if moments.count < FEW_ROWS and held_out.any():
+    if total < FEW_ROWS and held_out.any():
         whole, others = sample[~held_out], Moments()
         others.add(as_floats(whole, normalize=normalize))
         covariance = others.covariance()

@@ -48,12 +48,13 @@ class CellModel(ProjectedModel):
         normalize = settings["metric"] == "cosine"
         most = training_rows(settings["cells"] or 1 << MOST_CHOSEN_BITS) + sampling.SAMPLE_ROWS
         reservoir = sampling.Reservoir(rng, most, SAMPLE_BYTES)
-        moments, sample = sampling.moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
-        cells = settings["cells"] or 1 << min(choose_bits(moments.count), width)
-        sample = sample[rng.permutation(len(sample))[: training_rows(cells) + sampling.SAMPLE_ROWS]]
-        mean, covariance = moments.mean(), moments.covariance()
-        count, whole = min(max(width, DIRECTIONS), len(mean)), sampling.all_rows(moments, sample)
-        directions = sampling.principal_directions(covariance, count, rng, whole)
+        summary = sampling.summarize(parts, normalize=normalize, reservoir=reservoir)
+        cells = settings["cells"] or 1 << min(choose_bits(summary.total), width)
+        order = rng.permutation(len(summary.sample))[: training_rows(cells) + sampling.SAMPLE_ROWS]
+        summary = summary._replace(sample=summary.sample[order])
+        _, mean, covariance, sample = summary
+        count = min(max(width, DIRECTIONS), len(mean))
+        directions = sampling.principal_directions(covariance, count, rng, summary.all_rows)
         seen = directions[: leading_directions(directions, covariance)]
         train = pieces(sample[: training_rows(cells)])
         coefficients = np.concatenate([center(part, mean, normalize=normalize) @ seen.T for part in train])

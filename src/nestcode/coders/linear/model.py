@@ -26,10 +26,9 @@ class LinearModel(BitPlaneModel):
         rng, width = np.random.default_rng(settings["seed"]), settings["width"]
         normalize = settings["metric"] == "cosine"
         reservoir = sampling.Reservoir(rng, sampling.SAMPLE_ROWS, sampling.SAMPLE_BYTES)
-        moments, rows = sampling.moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
-        mean = moments.mean()
-        whole = sampling.all_rows(moments, rows)
-        directions = sampling.principal_directions(moments.covariance(), min(width, len(mean)), rng, whole)
+        summary = sampling.summarize(parts, normalize=normalize, reservoir=reservoir)
+        _, mean, covariance, rows = summary
+        directions = sampling.principal_directions(covariance, min(width, len(mean)), rng, summary.all_rows)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
         total = float(sum(squared_norms(part).sum() for part in sample) / len(rows))
         for count in (len(directions) // 2 + 1, len(directions)):  # half of them mostly suffice, at half the work

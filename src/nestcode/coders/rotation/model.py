@@ -13,6 +13,7 @@ from nestcode.arrays import Doubles, as_floats
 from nestcode.coders.base import ScalarLayout
 from nestcode.coders.bit_planes import BitPlaneModel
 from nestcode.coders.rotation.hadamard import random_rotation
+from nestcode.coders.sampling import SAMPLE_BYTES, SAMPLE_ROWS, Outliers, Reservoir
 from nestcode.coders.scalar_quantizer import DEPTH, BitPlanes, TreeQuantizer
 from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays, check_arrays
@@ -31,6 +32,24 @@ class GaussianQuantizer(NamedTuple):
     # with x^2 over sqrt(2), the standard deviation of x^2
 
 
+class Spread:
+    """The mean of rows and their squared distances from it, accumulated in pieces."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = 0, np.zeros(1), 0.0
+
+    def add(self, rows: NDArray[np.floating[Any]]) -> None:
+        """Add rows, (n, features)."""
+        if len(rows) == 0:
+            return
+        own = rows.mean(axis=0, dtype=np.float64)
+        step = own - self.mean if self.count else 0 * own  # the pairwise update of Chan, Golub and LeVeque
+        share = len(rows) / (self.count + len(rows))
+        self.squares += float(np.sum((rows - own) ** 2)) + float(step @ step) * self.count * share
+        self.mean = self.mean + share * step if self.count else own
+        self.count += len(rows)
+
+
 @dataclass(frozen=True, eq=False)
 class RotationModel(BitPlaneModel):
     """A random rotation, and the same scalar quantizer in each of its directions."""
@@ -40,22 +59,25 @@ class RotationModel(BitPlaneModel):
     @classmethod
     def train(cls, parts: Iterable[NDArray[Any]], settings: dict[str, Any]) -> Self:
         """Return the model of rows that come in pieces: their mean, and their mean squared distance to it."""
-        count, mean, squares = 0, np.zeros(1), 0.0
+        normalize = settings["metric"] == "cosine"
+        spread, outliers = Spread(), Outliers()
+        reservoir = Reservoir(np.random.default_rng(settings["seed"]), SAMPLE_ROWS, SAMPLE_BYTES)
         for part in parts:
-            rows = as_floats(part, normalize=settings["metric"] == "cosine")
-            if len(rows) == 0:
-                continue
-            own = rows.mean(axis=0, dtype=np.float64)
-            step = own - mean if count else 0 * own  # the pairwise update of Chan, Golub and LeVeque
-            share = len(rows) / (count + len(rows))
-            squares += float(np.sum((rows - own) ** 2)) + float(step @ step) * count * share
-            mean = mean + share * step if count else own
-            count += len(rows)
-        if count == 0:
+            rows = as_floats(part, normalize=normalize)
+            spread.add(rows)
+            if not normalize:
+                outliers.add(rows)
+                reservoir.add(part)
+        if spread.count == 0:
             raise InvalidInput("fit needs at least 1 item, got none")
+        clipped = None if normalize else outliers.clip(reservoir.rows())
+        if clipped is not None:
+            spread = Spread()
+            spread.add(clipped)
+        mean = spread.mean
         planes = np.arange(_plane_count(settings, mean) + 1)
         errors = np.interp(planes, np.arange(DEPTH + 1), gaussian_quantizer().errors)
-        return cls._build(settings, mean, squares / count * errors)
+        return cls._build(settings, mean, spread.squares / spread.count * errors)
 
     @classmethod
     def _build(cls, settings: dict[str, Any], mean: Doubles, plane_errors: Doubles) -> Self:
