@@ -110,7 +110,8 @@ class Navigator:
             some = slice(first, first + PIECE)
             decoded = self._scan.squared_norms(grouped[some])
             own = squared_norms(center(vectors[some], projection.mean, normalize=self.coder.metric_ == "cosine"))
-            norms[some] = np.minimum(own / self._unit, MOST)
+            own = np.minimum(own, MOST * self._unit)  # both corrections are those of one item: outliers are clipped
+            norms[some] = own / self._unit
             ratio = np.divide(own, decoded, out=np.zeros(len(own)), where=decoded > 0)
             factors[some] = np.minimum(np.sqrt(ratio), MOST)
         return NavigatingCodes(grouped, corrections)
