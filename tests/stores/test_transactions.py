@@ -1,5 +1,6 @@
 """The user's transactions, filters in SQL, broken connections, and readers beside a writer."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -285,8 +286,40 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
     assert bare.search(QUERIES, filter=(by_table, 20)).ids.tolist() == store.search(
         QUERIES, filter=("price < " + mark, 20)
     ).ids.tolist()  # fmt: skip
+    connection.commit()
     with pytest.raises(InvalidInput, match=r'condition on "codes", got .price < 3.*open the store with items='):
         bare.search(X[5], filter="price < 3")
+    connection.rollback()
+    message = f"a filter is a condition on .* a value for each {re.escape(mark)}"
+    for wrong in ((f"price < {mark}",), ("price < 3", 5), f"price < {mark}", "price <", "price < 3 -- cheap"):
+        for find in (store.search, partial(store.neighborhood, size=4)):
+            with pytest.raises(InvalidInput, match=message):
+                find(X[5], filter=wrong)
+            connection.rollback()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+def test_a_truncated_database_is_named(share: float, tmp_path: Path) -> None:
+    path = tmp_path / "codes.db"
+    with SqliteStore.create(path, CODER) as store:
+        store.add(np.repeat(X, 4, axis=0), np.arange(4 * len(X)))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data)) // 4096 * 4096 + 100])
+    with pytest.raises(DamagedFile, match=r"codes\.db is damaged .*: restore a copy"):
+        SqliteStore.open(path).search(X, candidates=4 * len(X))
+
+
+def test_a_store_in_another_thread_names_the_remedy(tmp_path: Path) -> None:
+    with SqliteStore.create(tmp_path / "codes.db", CODER) as store, ThreadPoolExecutor(1) as pool:
+        store.add(X, IDS)
+        calls: list[Callable[[], Any]] = [
+            lambda: len(store), lambda: store.search(X[0]), lambda: store.neighborhood(X[0], size=3),
+            lambda: store.remove(IDS[:1]),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(InvalidInput, match="open a store in each thread, or give"):
+                pool.submit(call).result()
+        assert len(store) == len(IDS)
 
 
 def test_many_items_arrive_in_several_messages(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,10 +208,13 @@ class PostgresStore(SqlStore):
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
             return _execute(self._connection, statement, values)
-        except psycopg.errors.UndefinedColumn as error:
-            if not self._condition:
+        except psycopg.ProgrammingError as error:  # of the server, and of the driver where values are too few
+            named = isinstance(error, psycopg.errors.UndefinedColumn)
+            if not self._condition or not (
+                named or isinstance(error, psycopg.errors.SyntaxError) or not error.sqlstate
+            ):
                 raise
-            raise self._no_column(error) from None
+            raise self._wrong_filter(error, column=named) from None
 
     def _columns(self, code: str = "code") -> str:
         """Return what a statement selects: ids, codes, and how many codes are of another size.

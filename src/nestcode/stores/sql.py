@@ -98,9 +98,13 @@ class SqlStore(CodeStore):
             )
         return ids
 
-    def _no_column(self, error: Exception) -> InvalidInput:
-        """Return the error of a filter that names what the table has not got."""
-        remedy = "name one of its columns" if self._items else "open the store with items=, the name of your own table"
+    def _wrong_filter(self, error: Exception, *, column: bool) -> InvalidInput:
+        """Return the error of a filter that is no SQL, or names a column that the table has not got."""
+        remedy = f"write SQL, and give a value for each {self.PLACEHOLDER}, as in (condition, value)"
+        if column:
+            remedy = (
+                "name one of its columns" if self._items else "open the store with items=, the name of your own table"
+            )
         return InvalidInput(
             f"a filter is a condition on {self._items or self._table}, got {self._condition} "
             f"({str(error).splitlines()[0]}): {remedy}"

@@ -23,6 +23,7 @@ from nestcode.stores.sql import SqlStore, check_table, no_items, opened, quoted
 WAIT = 60.0  # seconds for another writer
 PRIMARY = 0xFF  # what an extended result code is a case of
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 FAILED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 CACHE = 1 << 16  # KiB of pages: with SQLite's own 2 MB large additions take almost twice the time
 
@@ -150,10 +151,11 @@ class SqliteStore(SqlStore):
     def _rows(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         try:
             return _rows(self._connection, statement, values)
-        except sqlite3.OperationalError as error:
-            if not self._condition or "no such column" not in str(error):
+        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
+            wrong = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR or "bindings" in str(error)
+            if not self._condition or not wrong:
                 raise
-            raise self._no_column(error) from None
+            raise self._wrong_filter(error, column="no such column" in str(error)) from None
 
     def _find_neighborhood(self, query: Codes, size: int) -> Neighborhood:
         """Return the smallest neighborhood of a query with at least `size` members.
@@ -249,7 +251,8 @@ class SqliteStore(SqlStore):
         if self._connection.in_transaction:
             yield
             return
-        self._connection.execute("BEGIN")
+        with _naming_file(self._connection):
+            self._connection.execute("BEGIN")
         try:
             yield
         finally:
@@ -267,6 +270,8 @@ def _connect(database: str | PathLike[str] | sqlite3.Connection) -> tuple[sqlite
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
                 raise DamagedFile(f"{fspath(database)} is not an SQLite database: give the path of one") from None
+            if error.sqlite_errorcode & PRIMARY in DAMAGED:
+                raise DamagedFile(f"{fspath(database)} is damaged ({error}): restore a copy") from None
             path = Path(database).absolute()
             if error.sqlite_errorcode & PRIMARY not in UNWRITABLE or Path(f"{path}-wal").exists():
                 raise
@@ -277,9 +282,10 @@ def _connect(database: str | PathLike[str] | sqlite3.Connection) -> tuple[sqlite
 
 def _rows(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the rows of a statement as tuples, whatever rows the connection makes."""
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    return cursor.execute(statement, values).fetchall()
+    with _naming_file(connection):
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        return cursor.execute(statement, values).fetchall()
 
 
 def _common_bits(key: bytes, other: bytes | None, width: int) -> int:
@@ -315,14 +321,23 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def _naming_file(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let errors of a file that cannot be written name it."""
+    """Let errors of a file that is damaged or cannot be written name it, and those of another thread the remedy."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        code = error.sqlite_errorcode & PRIMARY
-        if code not in (*UNWRITABLE, *FAILED):
+    except sqlite3.DatabaseError as error:
+        if "same thread" in str(error):
+            raise InvalidInput(
+                "a connection of SQLite must be used in the thread that opened it, got another one: open a store in "
+                "each thread, or give store.using(connection) a connection of the thread"
+            ) from error
+        code = getattr(error, "sqlite_errorcode", 0) & PRIMARY  # the module's own errors have none
+        if code not in (*UNWRITABLE, *FAILED, *DAMAGED):
             raise
-        path = _rows(connection, "PRAGMA database_list")[0][2] or "the database in memory"
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        path = cursor.execute("PRAGMA database_list").fetchall()[0][2] or "the database in memory"
+        if code in DAMAGED:
+            raise DamagedFile(f"{path} is damaged ({error}): restore a copy") from error
         if code in FAILED:
             raise OSError(f"{path} cannot be written ({error}): make room, or choose another place") from error
         raise PermissionError(f"{path} is not writable: change its permissions, or copy it") from error
