@@ -152,7 +152,7 @@ decodes to the mean.
 ## Use it
 
 ```bash
-pip install 'nestcode[hub{"" if kind in coders.__all__ else ",torch"}]'
+pip install '.[hub{"" if kind in coders.__all__ else ",torch"}]'  # in a clone of Nestcode
 ```
 
 ```python

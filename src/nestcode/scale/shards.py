@@ -185,7 +185,7 @@ def merge_shards(shards: AnyPath | Sequence[AnyPath], out: AnyPath, parts: int, 
     Args:
         shards: the folders of shards, or the one of a single shard.
         out: a folder for the indexes.
-        parts: how many; each is merged in memory.
+        parts: how many, or fewer where items are few or have equal codes; each is merged in memory.
         graph: build graphs, as `nestcode.Index` does.
 
     """
