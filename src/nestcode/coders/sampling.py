@@ -23,8 +23,9 @@ FEW = 2  # times as many features as rows, and decomposing the covariance in the
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 FEW_ROWS = 1 << 13  # that codebooks and directions would suit, and no other rows
-OUTLIERS, FAR = 0.02, 5.0  # the share of rows that may be outliers, and times as far as the others that they lie
-CENTER_ROWS, DISTANCE_ROWS = 256, 4096  # that the center of the data and the distances from it are estimated from
+OUTLIERS, FAR = 0.002, 5.0  # the share of rows that may be outliers, and times as far as the others that they lie
+ANY_OUTLIER = 50  # rows, of which one may be an outlier, though it is a larger share
+CENTER_ROWS, DISTANCE_ROWS = 256, 1 << 14  # that the center of the data and the distances from it are estimated from
 NEIGHBORS, NEAR = 8, 2.0  # that a synthetic row is made of, and their squared distance relative to the nearest
 
 
@@ -65,12 +66,13 @@ class Reservoir:
 
 
 class Outliers:
-    """Winsorizes rows where some lie more than `FAR` times as far from the center as 98 % of the rows.
+    """Winsorizes rows where some lie more than `FAR` times as far from the center as 99.8 % of the rows.
 
-    Then all rows are clipped to the distance that 98 % lie within; other data is left as it is.
+    Then all rows are clipped to the distance that 99.8 % lie within; other data is left as it is. A larger share of far
+    rows is a part of the data that coders should describe.
 
     The center is the median of the first rows, which outliers do not move. It need not be the mean: all distances are
-    from the same center. At most `OUTLIERS` of the rows are outliers, so fewer than 50 rows have none.
+    from the same center.
     """
 
     def __init__(self) -> None:
@@ -107,7 +109,7 @@ class Outliers:
         if warn:
             warnings.warn(
                 f"row {self._row} lies {self._distance / radius:.3g} times as far from the center of the data as "
-                f"{1 - OUTLIERS:.0%} of the rows: in training, rows are clipped to the distance of these, so that "
+                f"{1 - OUTLIERS:.1%} of the rows: in training, rows are clipped to the distance of these, so that "
                 "outliers take no bits from the others. Codes say little of outliers: drop or rescale such rows, or "
                 'fit with metric="cosine"',
                 stacklevel=5,  # of the caller of a coder's fit
@@ -121,10 +123,11 @@ class Outliers:
         return rows
 
     def _typical(self, sample: NDArray[Any]) -> float:
-        """Return the distance that all but `OUTLIERS` of the rows lie within; copies of the center do not count."""
+        """Return the distance that all but possible outliers lie within; copies of the center do not count."""
         distances = np.sort(self._distances(as_floats(_some(sample, DISTANCE_ROWS))))
         distances = distances[distances > 0]
-        return float(distances[-1 - int(OUTLIERS * len(distances))]) if len(distances) else 0.0
+        outliers = max(int(OUTLIERS * len(distances)), len(distances) >= ANY_OUTLIER)
+        return float(distances[-1 - outliers]) if len(distances) else 0.0
 
     def _distances(self, rows: NDArray[np.floating[Any]]) -> Doubles:
         return np.sqrt(squared_norms(center(rows, self._center, normalize=False)))
