@@ -11,7 +11,7 @@ from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import plan, prepared, row_search
+from nestcode.search import plan, prepared, row_search, searcher
 from nestcode.search.hits import Hits
 from nestcode.search.vectors import VectorFormat
 from tests import twins
@@ -186,6 +186,32 @@ def test_hits_that_a_filter_leaves_are_those_of_the_steps(metric: str, monkeypat
     assert (
         by_rows(index, Q[0], 6, allowed=plan.IdFilter(np.setdiff1d(index.ids, near))) is None
     )  # all near are excluded
+
+
+@stores
+def test_positions_of_allowed_items_are_looked_up_once_and_never_for_nearly_all(
+    vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (prepared, row_search, searcher):
+        monkeypatch.setattr(module, "FEW_ITEMS", 20)
+    for name in ("prepared.EXPANDED", "row_search.FEW_CODES"):
+        monkeypatch.setattr(f"nestcode.search.{name}", 0)
+    index = fill(Index(fitted("cell"), vectors=vectors)).index
+    looked_up: list[object] = []
+    look_up = plan.IdFilter.__call__
+
+    def count(self: plan.IdFilter, run: prepared.SortedRun) -> prepared.Positions:
+        looked_up.append(run)
+        return look_up(self, run)
+
+    monkeypatch.setattr(plan.IdFilter, "__call__", count)
+    for queries in (Q[0], Q):
+        assert index.search(queries, 3, filter=np.delete(index.ids, [7, 70])).ids.min() >= 0
+        assert not looked_up
+        for step in (2, 5, 100):
+            index.search(queries, 3, filter=index.ids[::step])
+            assert len(looked_up) <= len(index._live.current.runs)
+            looked_up.clear()
 
 
 @by_metric

@@ -488,7 +488,7 @@ class PreparedSnapshot:
     @lazy_property
     def decoded_vectors(self) -> RunVectors | None:
         """What few codes decode to."""
-        return self._expand(stored=False) if self._are_kept_decoded else None
+        return self._expand(stored=False) if self.keeps_decoded else None
 
     @lazy_property
     def _by_tables(self) -> bool:
@@ -518,14 +518,14 @@ class PreparedSnapshot:
             return FEW_ITEMS
         if isinstance(self._layout, ScalarLayout):
             return 2 * FEW_ITEMS
-        if not self._are_kept_decoded:
+        if not self.keeps_decoded:
             return FEW_ITEMS
         # A table for each byte, and decoding what is reranked, take as long as comparing thousands of vectors.
         by_tables = isinstance(self._layout, CodebookLayout) and self._layout.exact
         return 4 * FEW_ITEMS if by_tables else self.stored
 
     @property
-    def _are_kept_decoded(self) -> bool:
+    def keeps_decoded(self) -> bool:
         """Whether codes are so few that they are kept as vectors, once all were compared."""
         if not isinstance(self.scorer, DecodedScorer) or self.in_files:
             return False

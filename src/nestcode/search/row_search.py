@@ -20,8 +20,8 @@ from nestcode.fork import lazy_property
 from nestcode.search.decoded import DecodedScorer, ProjectedScorer
 from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hits import Hits
-from nestcode.search.plan import Budget, Effort, check_k, count_candidates
-from nestcode.search.prepared import FEW_ITEMS, Filter, PreparedSnapshot
+from nestcode.search.plan import Budget, Effort, IdFilter, check_k, count_candidates
+from nestcode.search.prepared import FEW_ITEMS, PreparedSnapshot
 from nestcode.search.product_tables import ScalarTables
 from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
@@ -120,7 +120,7 @@ class RowSearcher:
         self,
         queries: NDArray[np.floating[Any]],
         k: int,
-        allowed: Filter,
+        allowed: IdFilter,
         rerank: int | None,
         effort: Effort | None,
         threads: int | None,
@@ -132,27 +132,31 @@ class RowSearcher:
             return None
         if not self._scans(metric):
             return None
-        positions = prepared.positions_of(allowed)
-        vectors = prepared.scanned_vectors if self._stored else prepared.decoded_vectors
-        few = FEW_ITEMS
-        if effort is None and vectors is not None and not prepared.by_graph:
-            few = max(prepared.few, 2 * FEW_ITEMS)
-        if not 0 < len(positions) <= few:
+        most = min(allowed.size, prepared.count)
+        if most > self._few(effort):  # known without looking up positions, which takes as long as many items have ids
             return None
-        rows = positions
+        positions = rows = prepared.positions_of(allowed)
+        if not len(positions):
+            return None
+        vectors = prepared.scanned_vectors if self._stored else prepared.decoded_vectors
         if vectors is not None:
             core = vectors.core
-        elif len(positions) <= FEW_CODES:
+        else:
             core = _core.VectorRuns(prepared.decode_at(positions))
             rows = np.arange(len(positions), dtype=np.uint32)
-        else:
-            return None
         shape = (*queries.shape[:-1], k)
         ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
         own = prepared.ids_at(positions)
         if not core.nearest(queries, rows, own, metric or self._metric, distances, ids, workers):
             return None
         return Hits(ids, distances, len(own) if queries.ndim == 1 else np.full(len(queries), len(own)))
+
+    def _few(self, effort: Effort | None) -> int:
+        """Return how many items that a filter leaves are compared here."""
+        prepared = self._prepared
+        if not (self._stored or prepared.keeps_decoded):
+            return FEW_CODES
+        return FEW_ITEMS if effort is not None or prepared.by_graph else max(prepared.few, 2 * FEW_ITEMS)
 
     def _scans(self, metric: SearchMetric | None) -> bool:
         """Return whether one vector is compared with all items by a metric here."""
