@@ -201,6 +201,32 @@ def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
         assert b"error" not in ended.stderr.lower()
 
 
+def test_output_outlives_the_reader_of_the_notes(tmp_path: Path) -> None:
+    items = np.random.default_rng(0).standard_normal((40, 12))
+    np.save(tmp_path / "v.npy", items)
+    index = nestcode.Index(nestcode.LinearCoder(16).fit(items))
+    index.add(items)
+    index.save(tmp_path / "v.index")
+    (tmp_path / "names.txt").write_text("one\n")  # which is worth a note
+    command = [sys.executable, "-m", "nestcode", "search", "v.index", "v.npy", "--json", "--names"]
+    hits = subprocess.run([*command, "names.txt"], cwd=tmp_path, capture_output=True, check=True)
+    assert hits.stderr.startswith(b"names.txt has 1 items")
+    reading, closed = os.pipe()
+    os.close(reading)
+    where: dict[str, Any] = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": closed}
+    assert subprocess.run([*command, "names.txt"], check=True, **where).stdout == hits.stdout
+    assert subprocess.run([*command, "nowhere.txt"], check=False, **where).returncode == 1
+    os.close(closed)
+
+
+def test_a_connection_that_breaks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("nestcode.cli.info.gather", broken)
+    assert refused("info") == "the other end closed a connection ([Errno 32] Broken pipe): try again"
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_decompress_goes_on_where_it_was_interrupted(
     threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

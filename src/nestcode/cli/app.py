@@ -2,13 +2,13 @@
 
 import io
 import os
+import select
 import signal
 import sys
 import warnings
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
@@ -32,7 +32,7 @@ from nestcode.cli import (
     tune,
     view,
 )
-from nestcode.cli.options import messages, printable, set_quiet
+from nestcode.cli.options import Notes, messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
@@ -59,9 +59,12 @@ class Commands(TyperGroup):
                 sys.stdout.flush()  # here, where a broken pipe is handled, not at exit
             return result
         except BaseException as error:
-            if _cause(error, BrokenPipeError) is not None:  # the reader may stop early, as head does
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit
-                raise typer.Exit from None
+            if (broken := _cause(error, BrokenPipeError)) is not None:
+                if _reader_stopped(error):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit
+                    raise typer.Exit from None
+                if error is broken:  # of which Typer would say nothing
+                    raise ConnectionError(f"the other end closed a connection ({error}): try again") from error
             interrupt = _cause(error, KeyboardInterrupt)
             if interrupt is None:
                 raise
@@ -146,6 +149,15 @@ def _cause(error: BaseException | None, kind: type[Cause]) -> Cause | None:
     return error
 
 
+def _reader_stopped(error: BaseException) -> bool:
+    """Return whether a broken pipe is that of standard output, whose reader may stop early, as head does."""
+    if isinstance(error, SystemExit):  # by Rich, which has redirected standard output
+        return True
+    output = select.poll()
+    output.register(1, 0)  # which reports errors alone
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+
+
 def _message(error: Exception) -> str:
     if isinstance(error, NestcodeError | OSError):
         return str(error).replace('on_damage="keep"', "nestcode decompress --on-damage keep")
@@ -161,4 +173,4 @@ def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _print(line: str) -> None:
-    Console(stderr=True).print(line, soft_wrap=True)
+    Notes(stderr=True).print(line, soft_wrap=True)

@@ -21,9 +21,17 @@ def set_quiet(quiet: bool) -> None:
     _quiet.set(quiet)
 
 
+class Notes(Console):
+    """A console on standard error: where its reader is gone, what it prints is lost and the command goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Discard what is printed from now on."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def messages() -> Console:
     """Return the console for notes, warnings and progress bars: standard error."""
-    return Console(stderr=True, quiet=_quiet.get())
+    return Notes(stderr=True, quiet=_quiet.get())
 
 
 def printable(text: str) -> str:
