@@ -261,6 +261,41 @@ def test_decompress_goes_on_where_it_was_interrupted(
     assert "exists already" in refused("decompress", stream, "-o", out)
 
 
+@pytest.mark.parametrize("how", ["decompress", "view", "copy"])
+def test_decompress_takes_no_image_of_others_for_its_own(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
+    other = tmp_path / "b.nest"
+    other.write_bytes(compress_images([crop((9, 8), seed=4)], names=["a"], bpp=0.02))
+    fine("decompress", other, "-o", tmp_path / "other")
+    theirs = tmp_path / "other" / "a.png"
+    write = image_files.write_image
+
+    def interrupted(path: Path, image: Any, profile: bytes = b"") -> None:
+        if path.name == "c.png":
+            raise KeyboardInterrupt
+        write(path, image, profile)
+
+    with monkeypatch.context() as context:
+        context.setattr(image_files, "write_image", interrupted)
+        assert run("decompress", stream, "-o", out).exit_code == 130
+    (marker,) = out.glob(".*.incomplete")
+    while (out / "a.png").stat().st_ctime_ns <= marker.stat().st_ctime_ns:  # until the clock of files has ticked
+        if how == "decompress":
+            fine("decompress", other, "-o", out, "--force")
+        elif how == "view":
+            fine("view", other, "-o", out / "a.png", "--force")
+        else:
+            os.utime(theirs, (0, 0))
+            shutil.copy2(theirs, out / "a.png")
+    assert (out / "a.png").read_bytes() == theirs.read_bytes()
+    assert "a.png exists already" in refused("decompress", stream, "-o", out)
+    fine("decompress", stream, "-o", out, "--force")
+    assert (out / "a.png").read_bytes() != theirs.read_bytes()
+    assert sorted(path.name for path in out.iterdir()) == ["a.png", "b.png", "c.png"]
+
+
 def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
     write = image_files.write_image

@@ -113,8 +113,8 @@ def _images(
         raise InvalidInput(f"images need a folder, got {out}: choose another name")
     with ImageStreamReader(stream, None if coder is None else image_codec(coder), **how) as reader:
         paths, marker = png_paths(out, reader.names), out / _marker(stream, how)
-        resumed = marker.exists() and not force
-        missing = [at for at, path in enumerate(paths) if not (resumed and path.is_file())]
+        last = marker.stat().st_ctime_ns if marker.exists() and not force else 0
+        missing = [at for at, path in enumerate(paths) if not (path.is_file() and path.stat().st_ctime_ns <= last)]
         for at in missing:
             check_out(paths[at], force=force)
             check_distinct(paths[at], stream, coder)
@@ -131,6 +131,8 @@ def _images(
             decoded = zip(missing, reader.decode_some(missing, threads), strict=True)
             for at, image in with_progress(decoded, "Decoding", len(missing), messages()):
                 write_image(paths[at], image, reader.profiles[at])
+                if not force:
+                    marker.touch()
                 written += 1
         except KeyboardInterrupt:
             again = "" if force else ": run the command again to write the others"
@@ -143,8 +145,9 @@ def _images(
 def _marker(stream: Path, how: dict[str, Any]) -> str:
     """Return the name of the file that marks a folder as incomplete, for one stream and the options it is decoded with.
 
-    It is made before the first image, where none of the images exist. Files are written atomically, so those that are
-    beside it are whole images of this stream.
+    It is made before the first image, where none of the images exist, and touched after each. Files are written
+    atomically, so those that are no newer are whole images of this stream; others wrote the newer ones. The time of
+    change (ctime) tells, as `cp -p` cannot set it.
     """
     options = [nestcode.__version__, how["bpp"], how["refiner"] is not None, how["scale"], how["on_damage"]]
     with stream.open("rb") as file:
