@@ -1,6 +1,7 @@
 """Contracts of the C++ core as Python sees them: failures of worker threads, unknown names, damaged blocks."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,13 @@ def test_the_environment_names_the_last_instruction_set() -> None:
 
     assert names("portable").stdout.split() == ["portable"]
     assert names("").stdout.split()[: len(_core.simd_names())] == _core.simd_names()
-    assert "NESTCODE_SIMD must be one of portable, " in names("mmx").stderr
+    assert "InvalidInput: NESTCODE_SIMD must be one of portable, " in names("mmx").stderr
+
+
+def test_only_the_dispatch_reads_the_processor() -> None:
+    headers = Path(__file__).parents[1] / "cpp" / "nestcode"
+    asking = [path.name for path in headers.glob("*.hpp") if re.search(r"\)\.avx(2|512)\b", path.read_text())]
+    assert asking == ["simd.hpp"]  # other kernels would ignore the environment
 
 
 def test_unknown_metrics_are_refused() -> None:

@@ -127,7 +127,7 @@ template <std::size_t lag>
 void extend_beams_by(const BeamStep& step, std::size_t threads) {
     auto kernel = extend_portable<lag>;
 #if NESTCODE_X86
-    if (x86_features().avx2) kernel = extend_avx2<lag>;
+    if (choose_simd("") != Simd::portable) kernel = extend_avx2<lag>;
 #endif
     parallel_for(step.items, std::max<std::size_t>(1, (1 << 16) / (step.beams * step.entries)), threads,
                  [&](std::size_t begin, std::size_t end) { kernel(step, begin, end); });

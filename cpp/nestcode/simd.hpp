@@ -83,13 +83,18 @@ inline const X86Features& x86_features() {
 }
 #endif
 
+struct UnknownSimd : std::invalid_argument {
+    using std::invalid_argument::invalid_argument;
+};
+
 // The place of the instruction set with this name, or an error that names the setting.
 inline std::size_t find_simd(const std::vector<Simd>& available, std::string_view name, const std::string& setting) {
     const auto found = std::ranges::find(available, name, name_of);
     if (found != available.end()) return static_cast<std::size_t>(found - available.begin());
     std::string known;
     for (const Simd simd : available) known += (known.empty() ? "" : ", ") + std::string(name_of(simd));
-    throw std::invalid_argument(setting + " must be one of " + known + ", got " + std::string(name));
+    throw UnknownSimd(setting + " must be one of " + known + ", got " + std::string(name) + ": leave it out for " +
+                      std::string(name_of(available.back())));
 }
 
 // The instruction sets that this processor supports, slowest first, up to the one that the environment names: so an old

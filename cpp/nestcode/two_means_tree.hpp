@@ -111,7 +111,7 @@ inline void grow_two_means_tree(const TwoMeansRows& data, std::size_t count, std
     };
     SplitKernel split = split_rows_portable;
 #if NESTCODE_X86
-    if (x86_features().avx2) split = split_rows_avx2;
+    if (choose_simd("") != Simd::portable) split = split_rows_avx2;
 #endif
     std::vector<std::uint32_t> order(count);
     std::iota(order.begin(), order.end(), 0u);

@@ -82,7 +82,8 @@ NESTCODE_AVX2 inline void expand_int8_avx2(const std::int8_t* from, float scale,
 // Writes `count` int8 times a scale: one rounding, whatever the instructions.
 inline void expand_int8(const std::int8_t* from, float scale, float* to, std::size_t count) {
 #if NESTCODE_X86
-    if (x86_features().avx2) return expand_int8_avx2(from, scale, to, count);
+    static const bool avx2 = choose_simd("") != Simd::portable;  // a choice per row would cost time
+    if (avx2) return expand_int8_avx2(from, scale, to, count);
 #endif
     expand_int8_portable(from, scale, to, count);
 }

@@ -1,10 +1,21 @@
 // nestcode._core: the kernels of cpp/nestcode for Python. These files check arguments and convert arrays; the
 // algorithms are in the headers.
 #include "arrays.hpp"
+#include "nestcode/simd.hpp"
+
+// An instruction set that the processor lacks is named by the user, in the environment.
+static void raise_invalid_input(const std::exception_ptr& thrown, void*) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const nestcode::UnknownSimd& error) {
+        PyErr_SetString(nb::module_::import_("nestcode.errors").attr("InvalidInput").ptr(), error.what());
+    }
+}
 
 NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);  // objects that a program still holds at exit are not leaks of ours
     m.doc() = "C++ kernels of Nestcode; `_core.pyi` documents them.";
+    nb::register_exception_translator(raise_invalid_input);
     add_codes(m);
     add_coders(m);
     add_storage(m);
