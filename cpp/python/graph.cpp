@@ -104,8 +104,6 @@ struct PyGraphRecords {
             throw nb::value_error("there must be aligned room for the record of each item and of 32 entry points each");
     }
 
-    std::size_t nbytes() const { return data.nbytes() + grouped.nbytes() + norms.nbytes() + factors.nbytes(); }
-
     void pack(std::size_t threads) const {
         nb::gil_scoped_release released;
         records.pack_all(threads);
@@ -205,7 +203,7 @@ void add_graph(nb::module_& m) {
              "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.noconvert().none(), "guard"_a.none())
         .def_prop_ro("nodes", [](const PyGraphRecords& self) { return self.records.nodes(); })
         .def_prop_ro("packed", [](const PyGraphRecords& self) { return self.records.count_packed(); })
-        .def_prop_ro("nbytes", &PyGraphRecords::nbytes)
+        .def_prop_ro("nbytes", [](const PyGraphRecords& self) { return self.data.nbytes(); })
         .def("pack", &PyGraphRecords::pack, "threads"_a = 1, "Pack all records that were not visited yet.");
     nb::class_<PyGraph>(m, "Graph")
         .def(nb::init<nb::object, nb::object, std::optional<AnyMatrix>>(), "records"_a, "projection"_a,

@@ -584,7 +584,7 @@ class GraphRecords:
         """How many records are packed."""
     @property
     def nbytes(self) -> int:
-        """Bytes of all records, and of the codes that they are packed from."""
+        """Bytes of all records."""
     def pack(self, threads: int = 1) -> None:
         """Pack all records that were not visited yet."""
 

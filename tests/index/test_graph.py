@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,24 @@ def test_an_opened_graph_packs_what_it_visits_and_encodes_nothing(
     assert 12 < prepared_graph(opened).records.packed < ROWS
     opened.wait()
     assert prepared_graph(opened).records.packed == prepared_graph(built).records.packed
+
+
+@pytest.mark.parametrize("vectors", [None, "float16"])
+def test_each_array_of_a_graph_counts_once_as_bytes(vectors: Any) -> None:
+    """What searches make of items that lack their navigating codes counts as prepared, stored ones do not."""
+    index = Index(coder(), vectors=vectors, graph=True)
+    index.add(X)
+    index.compact()
+    stored = index.nbytes_by_part()
+    (segment,) = index._live.current.segments
+    assert segment.graph is not None
+    bare = replace(segment, graph=StoredGraph(segment.graph.neighbors))
+    twin = Index(coder(), vectors=vectors, graph=True)
+    twin._live.current = replace(index._live.current, segments=(bare,))
+    twin.search(Q, candidates=20)
+    made = twin.nbytes_by_part()
+    assert sum(made.values()) == sum(stored.values())
+    assert made["prepared"] > stored["prepared"] >= prepared_graph(index).records.nbytes
 
 
 def test_many_threads_pack_the_records_of_an_opened_graph(tmp_path: Path) -> None:

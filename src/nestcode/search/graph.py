@@ -128,6 +128,11 @@ class NavigatingCodes:
         return NavigatingCodes(self.grouped[some], self.corrections[:, some])
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.grouped.nbytes + self.corrections.nbytes
+
+    @property
     def parts(self) -> tuple[Bytes, NDArray[np.uint16], NDArray[np.uint16]]:
         """The arrays as the core takes them."""
         norms, factors = np.ascontiguousarray(self.corrections).view(np.uint16)

@@ -144,11 +144,7 @@ class PreparedGraph:
     records: _core.GraphRecords
     by_codes: Graph  # ranks by estimated distance
     by_vectors: Graph | None  # ranks by the vectors that the index stores, if it does as floats
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what was prepared."""
-        return self.records.nbytes
+    nbytes: int  # of what was prepared
 
 
 class PreparationCache:
@@ -208,7 +204,7 @@ class PreparationCache:
             run.graph.touch()
             if self._navigator is None:
                 self._navigator = Navigator(self.scorer.coder, width=run.codes.width)
-            items = run.graph.items if run.graph.layout == self._navigator.layout else None
+            items = stored = run.graph.items if run.graph.layout == self._navigator.layout else None
             if items is None:
                 run.mapped.touch()
                 items = self._navigator.encode(Items(self.scorer.coder, run.codes, run.vectors), run.codes)
@@ -216,7 +212,8 @@ class PreparationCache:
             records = make_records(self._navigator, items, run.graph.neighbors, floats)
             by_codes = Graph(self._navigator, records)
             by_vectors = None if floats is None else Graph(self._navigator, records, floats.rows)
-            known = self._graphs[run.graph] = PreparedGraph(records, by_codes, by_vectors)
+            nbytes = records.nbytes + (items.nbytes if stored is None else 0)
+            known = self._graphs[run.graph] = PreparedGraph(records, by_codes, by_vectors, nbytes)
         return known
 
     def tables(self, width: int) -> ProductTables | None:
