@@ -227,6 +227,21 @@ def test_codes_that_only_their_coder_decodes_are_kept_as_vectors(metric: Any, mo
         assert_same_but_ties(kept, decoded, atol=1e-4)
 
 
+@by_metric
+def test_a_filter_decodes_the_codes_that_it_leaves_until_these_were_as_many_as_all(metric: Any) -> None:
+    index = fill(Index(fitted("residual", metric))).index
+    index.search(Q[0], 5, candidates=3)
+    stored = sum(len(run.codes) for run in index._live.current.runs)  # deleted ones too
+    few, before = index.ids[: stored // 4], index.nbytes_by_part()["prepared"]
+    found = []
+    for search in range(1, 8):
+        found.append(index.search(Q[0], 5, filter=few))
+        kept = 4 * FEATURES * stored if search * len(few) >= stored else 0
+        assert index.nbytes_by_part()["prepared"] == before + kept
+    for hits in found:
+        assert_same_but_ties(hits, found[-1], atol=1e-4)
+
+
 @pytest.mark.parametrize(("vectors", "kept"), [(None, "linear"), ("int8", "cell"), ("float16", "")])
 def test_items_that_are_kept_as_vectors_count_as_bytes(vectors: Any, kept: str) -> None:
     index = fill(Index(fitted(kept or "linear"), vectors=vectors)).index

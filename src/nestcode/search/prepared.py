@@ -245,6 +245,11 @@ class PreparationCache:
             known = self._expanded[stored][run.owner] = StoredVectors(rows, NO_SCALES)
         return known
 
+    def is_decoded(self, run: SortedRun) -> bool:
+        """Return whether what the codes of a run decode to is kept."""
+        known = self._expanded[False].get(run.owner)
+        return known is not None and len(known) == len(run.codes)
+
     @property
     def nbytes(self) -> int:
         """Bytes of what was prepared."""
@@ -486,6 +491,11 @@ class PreparedSnapshot:
     def decoded_vectors(self) -> RunVectors | None:
         """What few codes decode to."""
         return self._expand(stored=False) if self.keeps_decoded else None
+
+    @property
+    def undecoded(self) -> int:
+        """How many codes `decoded_vectors` would decode."""
+        return sum(len(run.codes) for run in self._runs if not self._cache.is_decoded(run))
 
     @lazy_property
     def _by_tables(self) -> bool:

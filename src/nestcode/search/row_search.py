@@ -24,7 +24,7 @@ from nestcode.search.plan import Budget, Effort, IdFilter, check_k, count_candid
 from nestcode.search.prepared import FEW_ITEMS, PreparedSnapshot
 from nestcode.search.product_tables import ScalarTables
 from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
-from nestcode.search.vectors import GivenVectors, VectorsById
+from nestcode.search.vectors import GivenVectors, RunVectors, VectorsById
 
 FEW = 16  # rows, which the core projects as fast as a matrix product does
 MANY = 1000  # bit-plane codes to rerank, which take the core less time than it loses to a matrix product
@@ -57,6 +57,7 @@ class RowSearcher:
         self._bit_planes = isinstance(scorer, FastScanScorer)
         # Walks project queries themselves, and find many items to rank by whole codes.
         self._walks = prepared.has_graphs and not (stored and prepared.has_lists)
+        self._decoded = 0  # codes that filters left
         self._budget = lru_cache(maxsize=256, typed=True)(partial(_row_budget, prepared))
 
     @lazy_property
@@ -138,7 +139,7 @@ class RowSearcher:
         positions = rows = prepared.positions_of(allowed)
         if not len(positions):
             return None
-        vectors = prepared.scanned_vectors if self._stored else prepared.decoded_vectors
+        vectors = prepared.scanned_vectors if self._stored else self._decoded_vectors(len(positions))
         if vectors is not None:
             core = vectors.core
         else:
@@ -150,6 +151,16 @@ class RowSearcher:
         if not core.nearest(queries, rows, own, metric or self._metric, distances, ids, workers):
             return None
         return Hits(ids, distances, len(own) if queries.ndim == 1 else np.full(len(queries), len(own)))
+
+    def _decoded_vectors(self, count: int) -> RunVectors | None:
+        """Return what all codes decode to, or None where `count` of them are to be decoded for this search alone.
+
+        All are decoded once searches wanted as many: that takes at most twice the time of the better choice.
+        """
+        if not self._prepared.keeps_decoded:
+            return None
+        self._decoded += count
+        return self._prepared.decoded_vectors if self._decoded >= self._prepared.undecoded else None
 
     def _few(self, effort: Effort | None) -> int:
         """Return how many items that a filter leaves are compared here."""
