@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import lmdb
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -366,6 +367,46 @@ def test_a_store_in_a_folder_that_is_not_writable_is_read(kind: type[Any]) -> No
             os.seteuid(user)
             for place in places:
                 place.chmod(0o755)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
+@pytest.mark.parametrize(("data", "locks"), [(0o666, 0o666), (0o444, 0o666), (0o666, 0o444)])
+def test_the_files_of_lmdb_say_whether_it_is_writable(data: int, locks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: list[bool] = []
+    open_lmdb = lmdb.open
+
+    def opened(*args: Any, **how: Any) -> Any:
+        locked.append(how["lock"])
+        return open_lmdb(*args, **how)
+
+    with TemporaryDirectory() as name:
+        path = Path(name, "codes")
+        with LmdbStore.create(path, width=13) as store:
+            store.add(clustered(6, 13), np.arange(6))
+        modes = {path / "data.mdb": data, path / "lock.mdb": locks, path: 0o555, Path(name): 0o555}
+        for place, mode in modes.items():
+            place.chmod(mode)
+        monkeypatch.setattr(lmdb, "open", opened)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)  # permissions do not bind root
+            if locks == 0o444:
+                with pytest.raises(PermissionError, match=r"codes must have a lock\.mdb that is writable"):
+                    LmdbStore.open(path)
+            else:
+                with LmdbStore.open(path) as store:
+                    assert len(store) == 6
+                    if data == 0o666:
+                        store.add(clustered(3, 13)[:1], [9])
+                    else:
+                        with pytest.raises(PermissionError, match="codes is not writable: change its permissions"):
+                            store.add(clustered(3, 13)[:1], [9])
+        finally:
+            os.seteuid(user)
+            for place in modes:
+                place.chmod(0o755)
+    assert locked == [True]  # or a writer reuses the pages that are read
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the limit is of Unix")

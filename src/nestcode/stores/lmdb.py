@@ -58,7 +58,8 @@ class LmdbStore(CodeStore):
         """Open a store that `create` made.
 
         Args:
-            path: the folder.
+            path: the folder. Where its files are not writable, the store is only read; one without a lock.mdb, in a
+                folder that is not writable, must not change meanwhile.
             map_size: how large the database may become, in bytes.
 
         """
@@ -209,14 +210,21 @@ class LmdbStore(CodeStore):
 
 def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[Any, ...]:
     """Return an environment and its tables of codes, ids and settings."""
-    if (file := Path(path, "data.mdb")).exists():
-        check_complete(file)
-    # Where LMDB cannot make its file of locks, nobody writes.
-    writable = create or os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    data, locks = Path(path, "data.mdb"), Path(path, "lock.mdb")
+    if data.exists():
+        check_complete(data)
+    # Readers write their locks too, or a writer reuses the pages that they read. Only where there is no file of locks
+    # and none can be made, as in a copy for reading, they go without.
+    lockable = _writable(locks if locks.exists() else path)
+    readonly = not (create or (lockable and _writable(data)))
+    lock = create or lockable or locks.exists()
     try:
-        environment = lmdb.open(
-            fspath(path), map_size=map_size, max_dbs=3, create=create, readonly=not writable, lock=writable
-        )
+        environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create, readonly=readonly, lock=lock)
+    except lmdb.ReadonlyError as error:
+        raise PermissionError(
+            f"{fspath(path)} must have a lock.mdb that is writable, which LMDB needs to read too ({error}): change its "
+            "permissions, or copy the folder"
+        ) from error
     except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
         raise DamagedFile(f"{fspath(path)} holds no LMDB environment ({error}): restore a copy") from error
     except lmdb.Error as error:
@@ -227,6 +235,10 @@ def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[An
         ) from None
     with opened(environment, owned=True):
         return environment, *(environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings"))
+
+
+def _writable(path: str | PathLike[str]) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _key(item: int) -> bytes:
