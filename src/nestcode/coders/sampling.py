@@ -109,9 +109,9 @@ class Outliers:
         if warn:
             warnings.warn(
                 f"row {self._row} lies {self._distance / radius:.3g} times as far from the center of the data as "
-                f"{1 - OUTLIERS:.1%} of the rows: in training, rows are clipped to the distance of these, so that "
-                "outliers take no bits from the others. Codes say little of outliers: drop or rescale such rows, or "
-                'fit with metric="cosine"',
+                f"{1 - OUTLIERS:.1%} of the rows. Outliers are clipped to the distance of these in training, so that "
+                "they take no bits from other rows: they decode to clipped vectors, and expected_error counts them "
+                'clipped. Drop or rescale them, or fit with metric="cosine"',
                 stacklevel=5,  # of the caller of a coder's fit
             )
         rows = as_floats(sample)
