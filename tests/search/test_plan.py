@@ -541,7 +541,7 @@ def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -
 @pytest.fixture
 def probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probe lists where there are more than 1,000 items."""
-    for module in ("prepared", "row_search"):
+    for module in ("prepared", "plan"):
         monkeypatch.setattr(f"nestcode.search.{module}.FEW_ITEMS", 1000)
 
 

@@ -11,7 +11,7 @@ from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import plan, prepared, row_search, searcher
+from nestcode.search import plan, prepared, row_search
 from nestcode.search.hits import Hits
 from nestcode.search.vectors import VectorFormat
 from tests import twins
@@ -192,7 +192,7 @@ def test_hits_that_a_filter_leaves_are_those_of_the_steps(metric: str, monkeypat
 def test_positions_of_allowed_items_are_looked_up_once_and_never_for_nearly_all(
     vectors: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (prepared, row_search, searcher):
+    for module in (prepared, plan):
         monkeypatch.setattr(module, "FEW_ITEMS", 20)
     for name in ("prepared.EXPANDED", "row_search.FEW_CODES"):
         monkeypatch.setattr(f"nestcode.search.{name}", 0)
@@ -225,6 +225,29 @@ def test_codes_that_only_their_coder_decodes_are_kept_as_vectors(metric: Any, mo
         found.append([index.search(queries, 5) for queries in (Q, Q[0])])
     for kept, decoded in zip(*found, strict=True):
         assert_same_but_ties(kept, decoded, atol=1e-4)
+
+
+@stores
+@kinds
+def test_filtered_searches_compare_as_many_by_rows_as_by_steps(
+    kind: str, vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (prepared, plan):
+        monkeypatch.setattr(module, "FEW_ITEMS", 300)
+    index = fill(Index(fitted(kind), vectors=vectors)).index
+    for allowed in (index.ids[::2], index.ids[:500]):
+        found = index.search(Q, 5, filter=allowed)
+        absent = np.concatenate([allowed, np.arange(10**6, 10**6 + ROWS)])
+        others: list[tuple[Any, Any, dict[str, Any]]] = [
+            (np.asfortranarray(Q), allowed, {}),
+            (Q.tolist(), allowed, {}),
+            (Q, absent, {}),
+            (Q, allowed, {"rank": "exact" if vectors else "asymmetric"}),
+        ]
+        for queries, some, options in others:
+            same = index.search(queries, 5, filter=some, **options)
+            assert np.array_equal(same.compared, found.compared)
+            assert_same_but_ties(same, found, atol=1e-4)
 
 
 @by_metric

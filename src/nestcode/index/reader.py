@@ -253,7 +253,8 @@ class IndexReader:
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
             filter: which items may be found: their ids, or a mask by id. All items that it leaves are compared where
-                they are up to 4,096, or where it excludes a query's surroundings, unless you give `candidates`.
+                they are up to 4,096 (8,192 and more where vectors, stored or decoded, are in memory and there is no
+                graph), or where it excludes a query's surroundings, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """

@@ -80,6 +80,10 @@ class Budget:
             return self.effort.candidates_of(count)
         return count if count <= few else min(count // 2, 10_000) + count // 50
 
+    def few_left(self, prepared: PreparedSnapshot) -> int:
+        """Return how many items that a filter leaves are all compared, without a choice."""
+        return prepared.few_left if self.effort is None or not prepared.fits_effort else FEW_ITEMS
+
     def graph_candidates(self, k: int) -> int:
         """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, at least 100."""
         if self.chosen_candidates is not None:
@@ -169,7 +173,7 @@ class Plan:
 
 def count_candidates(prepared: PreparedSnapshot, budget: Budget, k: int) -> int:
     """Return the candidate budget of a search; all items where a filter leaves too few of them to walk on a graph."""
-    if prepared.filtered and prepared.count <= FEW_ITEMS and budget.chosen_candidates is None:
+    if prepared.filtered and budget.chosen_candidates is None and prepared.count <= budget.few_left(prepared):
         return prepared.count
     if not prepared.by_graph:
         return budget.candidates(prepared.count, prepared.few)

@@ -531,6 +531,14 @@ class PreparedSnapshot:
         by_tables = isinstance(self._layout, CodebookLayout) and self._layout.exact
         return 4 * FEW_ITEMS if by_tables else self.stored
 
+    @lazy_property
+    def few_left(self) -> int:
+        """How many items that a filter leaves a search compares all of by default: more where vectors are in memory."""
+        if self.by_graph or self.in_files or self.by_prefix or not isinstance(self.scorer, DecodedScorer):
+            return FEW_ITEMS
+        stored = all(run.vectors is not None for run in self._runs) and not self.vectors.in_files
+        return max(self.few, 2 * FEW_ITEMS) if stored or self.keeps_decoded else FEW_ITEMS
+
     @property
     def keeps_decoded(self) -> bool:
         """Whether codes are so few that they are kept as vectors, once all were compared."""

@@ -1,9 +1,9 @@
 """Search by vectors in one call of the core, from rows of floats to ids (`cpp/nestcode/row_search.hpp`).
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
-decode to, and nothing is filtered. Queries are compared with all items by any metric, also with the caller's vectors.
-Other searches take the same steps one by one (searcher.py), and so do batches that rerank little of inverted lists,
-which matrix products project, and rows whose squares leave the range of float32.
+decode to, and a filter leaves few items or nearly all. Queries are compared with all items by any metric, also with the
+caller's vectors. Other searches take the same steps one by one (searcher.py), and so do batches that rerank little of
+inverted lists, which matrix products project, and rows whose squares leave the range of float32.
 """
 
 from functools import lru_cache, partial
@@ -21,7 +21,7 @@ from nestcode.search.decoded import DecodedScorer, ProjectedScorer
 from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hits import Hits
 from nestcode.search.plan import Budget, Effort, IdFilter, check_k, count_candidates
-from nestcode.search.prepared import FEW_ITEMS, PreparedSnapshot
+from nestcode.search.prepared import PreparedSnapshot
 from nestcode.search.product_tables import ScalarTables
 from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
 from nestcode.search.vectors import GivenVectors, RunVectors, VectorsById
@@ -134,7 +134,7 @@ class RowSearcher:
         if not self._scans(metric):
             return None
         most = min(allowed.size, prepared.count)
-        if most > self._few(effort):  # known without looking up positions, which takes as long as many items have ids
+        if most > self._few(effort):  # known without looking up the positions of many items
             return None
         positions = rows = prepared.positions_of(allowed)
         if not len(positions):
@@ -167,7 +167,7 @@ class RowSearcher:
         prepared = self._prepared
         if not (self._stored or prepared.keeps_decoded):
             return FEW_CODES
-        return FEW_ITEMS if effort is not None or prepared.by_graph else max(prepared.few, 2 * FEW_ITEMS)
+        return Budget(effort=effort).few_left(prepared)
 
     def _scans(self, metric: SearchMetric | None) -> bool:
         """Return whether one vector is compared with all items by a metric here."""

@@ -21,7 +21,6 @@ from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Effort, IdFilter, Plan, check_k, count_candidates
 from nestcode.search.prepared import (
-    FEW_ITEMS,
     Estimates,
     Filter,
     Positions,
@@ -110,9 +109,12 @@ class Searcher:
         if plan.vectors is not None:  # there may be none of items that the filter excludes
             return None
         check_k(k, len(snapshot))
-        if len(snapshot) <= max(FEW_ITEMS, 2 * k) or plan.allowed.size < MOST * len(snapshot):
+        if len(snapshot) <= 2 * k or plan.allowed.size < MOST * len(snapshot):
             return None
-        found = self._search(self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None), plan, 2 * k)
+        prepared = self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None)
+        if min(plan.allowed.size, prepared.count) <= plan.budget.few_left(prepared):  # all that it leaves are compared
+            return None
+        found = self._search(prepared, plan, 2 * k)
         return _keep_allowed(found, plan.allowed, k)
 
     def search_rows(
