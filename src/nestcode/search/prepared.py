@@ -502,7 +502,8 @@ class PreparedSnapshot:
         """Whether codes are compared in less time than vectors: projecting a query takes as long as some of these."""
         if not isinstance(self._layout, ScalarLayout) or self.filtered:
             return False
-        directions, features = len(np.unique(self._layout.planes.allocation)), self._features
+        allocation, features = self._layout.planes.allocation, self._features
+        directions = len(np.unique(allocation[allocation >= 0]))  # of bits that are used
         return self.count * (features - directions) > 2 * features * directions
 
     @property
