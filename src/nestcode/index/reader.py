@@ -241,9 +241,9 @@ class IndexReader:
             k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
-                the search exhaustive. By default what `tune` chose, or all of up to 4,096 items (8,192 where only codes
-                are stored, and more of codes that decode slowly), and of more half, at most 10,000, plus 2 %; 4 k and
-                at least 100 on a graph.
+                the search exhaustive. By default what `tune` chose, or all of up to 4,096 items (8,192 and more where
+                only codes are stored, or they decode slowly), and of more half, at most 10,000, plus 2 %; 4 k and at
+                least 100 on a graph.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
                 `tune` chose, or 10 k and at least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors

@@ -518,12 +518,10 @@ class PreparedSnapshot:
     @lazy_property
     def few(self) -> int:
         """How many items a search compares all of by default: as many as it takes less time for than to probe lists."""
-        if (
-            not isinstance(self.scorer, DecodedScorer)
-            or self.in_files
-            or any(run.vectors is not None for run in self._runs)
-        ):
+        if not isinstance(self.scorer, DecodedScorer) or self.in_files:
             return FEW_ITEMS
+        if any(run.vectors is not None for run in self._runs):
+            return FEW_ITEMS if isinstance(self._layout, ScalarLayout) else 2 * FEW_ITEMS  # tables take longer
         if isinstance(self._layout, ScalarLayout):
             return 2 * FEW_ITEMS
         if not self.keeps_decoded:
