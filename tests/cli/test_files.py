@@ -184,12 +184,17 @@ def test_streams_are_written_to_standard_output(photos: Path, tmp_path: Path) ->
     assert run("compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
 
 
-def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
-    items = np.random.default_rng(0).standard_normal((4000, 12))
-    np.save(tmp_path / "v.npy", items)
+def save_index(folder: Path, rows: int) -> None:
+    """Write v.npy and v.index, its index."""
+    items = np.random.default_rng(0).standard_normal((rows, 12))
+    np.save(folder / "v.npy", items)
     index = nestcode.Index(nestcode.LinearCoder(16).fit(items))
     index.add(items)
-    index.save(tmp_path / "v.index")
+    index.save(folder / "v.index")
+
+
+def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
+    save_index(tmp_path, 4000)
     for arguments, start in (
         (f"compress '{tmp_path}/v.npy' --length 1000 -o -", b"\x89NEST"),
         (f"search '{tmp_path}/v.index' '{tmp_path}/v.npy' --json", b'{"que'),
@@ -202,11 +207,7 @@ def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
 
 
 def test_output_outlives_the_reader_of_the_notes(tmp_path: Path) -> None:
-    items = np.random.default_rng(0).standard_normal((40, 12))
-    np.save(tmp_path / "v.npy", items)
-    index = nestcode.Index(nestcode.LinearCoder(16).fit(items))
-    index.add(items)
-    index.save(tmp_path / "v.index")
+    save_index(tmp_path, 40)
     (tmp_path / "names.txt").write_text("one\n")  # which is worth a note
     command = [sys.executable, "-m", "nestcode", "search", "v.index", "v.npy", "--json", "--names"]
     hits = subprocess.run([*command, "names.txt"], cwd=tmp_path, capture_output=True, check=True)

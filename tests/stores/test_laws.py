@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -342,6 +343,22 @@ def test_a_closed_store_says_so(create: Create) -> None:
             call()
 
 
+@contextmanager
+def permissions(modes: dict[Path, int]) -> Iterator[None]:
+    """Give files and folders these modes, which bind whoever runs the tests."""
+    for place, mode in modes.items():
+        place.chmod(mode)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)  # permissions do not bind root
+        yield
+    finally:
+        os.seteuid(user)
+        for place in modes:
+            place.chmod(0o755)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
 @pytest.mark.parametrize("kind", [SqliteStore, LmdbStore])
 def test_a_store_in_a_folder_that_is_not_writable_is_read(kind: type[Any]) -> None:
@@ -352,21 +369,10 @@ def test_a_store_in_a_folder_that_is_not_writable_is_read(kind: type[Any]) -> No
             hits = store.search(clustered(6, 13), k=3)
         for locks in path.glob("lock.mdb"):
             locks.unlink()  # as where the data alone was copied
-        places = [path, *path.glob("*"), Path(name)]
-        for place in places:
-            place.chmod(0o555)
-        user = os.geteuid()
-        try:
-            if user == 0:
-                os.seteuid(65534)  # permissions do not bind root
-            with kind.open(path) as store:
-                assert store.search(clustered(6, 13), k=3).ids.tolist() == hits.ids.tolist()
-                with pytest.raises(PermissionError, match="a #1 is not writable: change its permissions, or copy it"):
-                    store.add(clustered(3, 13)[:1], [9])
-        finally:
-            os.seteuid(user)
-            for place in places:
-                place.chmod(0o755)
+        with permissions(dict.fromkeys([path, *path.glob("*"), Path(name)], 0o555)), kind.open(path) as store:
+            assert store.search(clustered(6, 13), k=3).ids.tolist() == hits.ids.tolist()
+            with pytest.raises(PermissionError, match="a #1 is not writable: change its permissions, or copy it"):
+                store.add(clustered(3, 13)[:1], [9])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
@@ -384,13 +390,8 @@ def test_the_files_of_lmdb_say_whether_it_is_writable(data: int, locks: int, mon
         with LmdbStore.create(path, width=13) as store:
             store.add(clustered(6, 13), np.arange(6))
         modes = {path / "data.mdb": data, path / "lock.mdb": locks, path: 0o555, Path(name): 0o555}
-        for place, mode in modes.items():
-            place.chmod(mode)
         monkeypatch.setattr(lmdb, "open", opened)
-        user = os.geteuid()
-        try:
-            if user == 0:
-                os.seteuid(65534)  # permissions do not bind root
+        with permissions(modes):
             if locks == 0o444:
                 with pytest.raises(PermissionError, match=r"codes must have a lock\.mdb that is writable"):
                     LmdbStore.open(path)
@@ -402,10 +403,6 @@ def test_the_files_of_lmdb_say_whether_it_is_writable(data: int, locks: int, mon
                     else:
                         with pytest.raises(PermissionError, match="codes is not writable: change its permissions"):
                             store.add(clustered(3, 13)[:1], [9])
-        finally:
-            os.seteuid(user)
-            for place in modes:
-                place.chmod(0o755)
     assert locked == [True]  # or a writer reuses the pages that are read
 
 
