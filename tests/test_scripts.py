@@ -91,6 +91,26 @@ def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, 
     assert "compressed: sentences, cosine, 1,000 items, 50 queries: nothing was measured" in printed
 
 
+def test_the_engine_benchmark_compares_runs_and_names_the_slowest_first(run: Run, tmp_path: Path) -> None:
+    old, slow, new, both = (tmp_path / f"{name}.json" for name in ("old", "slow", "new", "both"))
+    run(BENCHMARKS / "engine.py", "--quick", "--only", "linear, codes, small", "--json", old)
+    facts = json.loads(old.read_text())
+    assert {row["filter"].split()[0] for row in facts["rows"]} == {"none", "random", "nearest", "farthest"}
+    for row in facts["rows"]:
+        row["us"] *= 2
+    slow.write_text(json.dumps(facts))
+    facts["rows"][7]["us"] *= 3
+    facts["rows"][5]["recall@k"] -= 0.25
+    new.write_text(json.dumps(facts))
+    printed = run(BENCHMARKS / "engine.py", "--compare", f"{slow},{old}", f"{new},{slow}", "--json", both)
+    assert "Recall fell" in printed  # in one of the new runs
+    assert {row["ratio"] for row in json.loads(both.read_text())["rows"]} == {2.0}
+    printed = run(BENCHMARKS / "engine.py", "--compare", old, new, "--json", both)
+    assert "Recall fell" in printed
+    first, second, *_ = json.loads(both.read_text())["rows"]
+    assert (first["ratio"], second["ratio"]) == (6.0, 2.0)
+
+
 def test_only_nested_losses_order_the_classifier() -> None:
     example: Any = runpy.run_path(str(EXAMPLES / "classifier.py"))
     accuracy = {
