@@ -1,0 +1,223 @@
+"""What a query planner's cost model needs: the CPU nanoseconds of each step of a search on this machine.
+
+Every constant is the slope of a line through CPU times of `Index.search` while one setting varies:
+
+    scanned vector   candidates=len(index), by the number of items; single queries and a batch
+    scanned code     the same without vectors
+    estimated item   candidates, by items compared: CellCoder and LinearCoder by fast-scan, ResidualCoder by ADC
+    list             cells of a CellCoder, with few candidates
+    visited node     candidates of a walk (ef), by nodes visited
+    reranked item    rerank, by vectors of each format and by whole codes
+    hit              k, at one rerank
+    filter           items of a mask, and ids of a filter by ids, beside the same search without a filter
+
+Intercepts are the fixed costs of a query. Lines are fitted to relative errors; "error" is the largest of them. Items
+are patches of the sample images, or rows of a .npy file (--vectors).
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from _cost_lines import Line, fit_line
+from _engine_task import Task, add_options, cpu_seconds, read_digits, read_patches, read_vectors
+from _report import save, show
+from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder
+from nestcode.search import Hits
+from nestcode.search.vectors import VectorType
+
+ITEMS = 40_000
+K = 10
+BATCH = 64
+SINGLE_QUERIES = 16
+ROUNDS = 7
+LIST_BITS, GRAPH_BITS = 256, 320
+BYTES: dict[VectorType, int] = {"float32": 4, "float16": 2, "int8": 1}  # of a value
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Single queries and a batch of one setting: microseconds of CPU time and items compared, each per query."""
+
+    single_us: float
+    batch_us: float
+    compared: float
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = parse()
+    task = read(options)
+    rows: list[Row] = []
+    with threadpool_limits(1):
+        for part in (scans, estimates, lists, walks, reranks, hits, filters):
+            rows += part(task, Clock(task, 1 if options.quick else ROUNDS))
+    show(f"Cost model: {task}", rows, "CPU time, one thread. error: the largest relative error of the line.")
+    save(options.json, rows, ["nestcode", "numpy"])
+
+
+def parse() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
+    parser.add_argument("--vectors", type=Path, metavar="FILE", help="a .npy file of vectors")
+    parser.add_argument("--metric", choices=("cosine", "l2"), default="cosine", help="of --vectors (default: cosine)")
+    return parser.parse_args()
+
+
+def read(options: argparse.Namespace) -> Task:
+    """Return the items and queries."""
+    if options.quick:
+        return read_digits()
+    count = options.items or ITEMS
+    return read_patches(count) if options.vectors is None else read_vectors(options.vectors, options.metric, count)
+
+
+class Clock:
+    """Measures searches of an index by single queries and by a batch."""
+
+    def __init__(self, task: Task, rounds: int) -> None:
+        self.single, self.batch, self.rounds = task.queries[:SINGLE_QUERIES], task.queries[:BATCH], rounds
+
+    def __call__(self, jobs: Sequence[tuple[Index, dict[str, Any]]]) -> list[Measured]:
+        """Return the figures of searches with these arguments; the rounds of all are interleaved."""
+        calls: list[Callable[[], Hits]] = []
+        for index, arguments in jobs:
+            calls += [partial(index.search, query, **arguments) for query in self.single]
+            calls.append(partial(index.search, self.batch, **arguments))
+        seconds = np.reshape(cpu_seconds(calls, self.rounds), (len(jobs), -1)) * 1e6
+        last = [call() for call in calls[len(self.single) :: len(self.single) + 1]]
+        return [
+            Measured(float(row[:-1].mean()), float(row[-1] / len(self.batch)), float(np.mean(found.compared)))
+            for row, found in zip(seconds, last, strict=True)
+        ]
+
+
+def filled(task: Task, coder: Coder, count: int, vectors: VectorType | None = None, *, graph: bool = False) -> Index:
+    """Return an index of the first items in one segment."""
+    index = Index(coder, vectors=vectors, graph=graph)
+    index.add(task.base[:count])
+    index.compact()
+    index.wait()
+    return index
+
+
+def steps(first: int, last: int, count: int = 6) -> list[int]:
+    """Return numbers in geometric progression, without repetitions.
+
+    >>> steps(10, 1000, 3)
+    [10, 100, 1000]
+    """
+    return sorted({round(value) for value in np.geomspace(max(first, 1), max(last, 1), count)})
+
+
+def both(name: str, unit: str, xs: Sequence[float], found: Sequence[Measured], per: float = 1) -> Iterator[Row]:
+    """Yield the lines of single queries and of the batch; the slope is divided by `per`, such as bytes of an item.
+
+    Nothing is fitted where nothing varies, as in an index too small for a graph.
+    """
+    if min(xs) == max(xs):
+        return
+    times = {"1": [one.single_us for one in found], str(BATCH): [one.batch_us for one in found]}
+    for batch, us in times.items():
+        yield row(name, unit, batch, fit_line(xs, us), per)
+
+
+def row(name: str, unit: str, batch: str, line: Line, per: float = 1) -> Row:
+    """Return a constant with its unit."""
+    return {
+        "cost": name,
+        "batch": batch,
+        "ns": 1e3 * line.slope / per,
+        "per": unit,
+        "fixed ns per query": 1e3 * line.intercept,
+        "error": f"{line.error:.1%}",
+        "from": f"{line.first:,.0f}",
+        "to": f"{line.last:,.0f}",
+    }
+
+
+def scans(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of scanning vectors of each format, and codes."""
+    sizes = steps(len(task.base) // 32, len(task.base))
+    coder = LinearCoder(LIST_BITS, metric=task.metric).fit(task.base)
+    for vectors, width in BYTES.items():
+        found = clock([(filled(task, coder, size, vectors), {"k": K, "candidates": size}) for size in sizes])
+        yield from both(f"scan, {vectors}", "byte", sizes, found, task.base.shape[1] * width)
+    for one in (coder, CellCoder(LIST_BITS, metric=task.metric).fit(task.base)):
+        found = clock([(filled(task, one, size), {"k": K, "candidates": size}) for size in sizes])
+        yield from both(f"scan, codes of {type(one).__name__}", "item", sizes, found)
+
+
+def estimates(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of an item that is estimated in inverted lists."""
+    for kind, how in ((CellCoder, "fast-scan"), (LinearCoder, "fast-scan"), (ResidualCoder, "ADC")):
+        coder = kind(LIST_BITS, metric=task.metric).fit(task.base)
+        index = filled(task, coder, len(task.base), "float16")
+        budgets = steps(len(index) // 80, len(index) // 2)
+        found = clock([(index, {"k": K, "candidates": budget, "rerank": 100}) for budget in budgets])
+        yield from both(f"{how} in lists, {kind.__name__}", "estimated item", [one.compared for one in found], found)
+
+
+def lists(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of ranking a list, by searches of few candidates."""
+    counts = [1 << bits for bits in range(4, min(12, len(task.base).bit_length() - 4))]
+    coders = [CellCoder(LIST_BITS, metric=task.metric, cells=count).fit(task.base) for count in counts]
+    found = clock(
+        [(filled(task, one, len(task.base), "float16"), {"k": K, "candidates": K, "rerank": K}) for one in coders]
+    )
+    yield from both("ranking of lists", "list", counts, found)
+
+
+def walks(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of a node that a walk on a graph visits."""
+    index = filled(
+        task, LinearCoder(GRAPH_BITS, metric=task.metric).fit(task.base), len(task.base), "float16", graph=True
+    )
+    found = clock([(index, {"k": K, "candidates": ef}) for ef in steps(20, 640)])
+    yield from both("walk on a graph, float16", "visited node", [one.compared for one in found], found)
+
+
+def reranks(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of an item that is reranked, by vectors of each format and by whole codes."""
+    coder = CellCoder(LIST_BITS, metric=task.metric).fit(task.base)
+    candidates = len(task.base) // 4
+    amounts = steps(100, candidates // 2)
+    for vectors in (*BYTES, None):
+        index = filled(task, coder, len(task.base), vectors)
+        found = clock([(index, {"k": K, "candidates": candidates, "rerank": amount}) for amount in amounts])
+        yield from both(f"rerank by {vectors or 'codes'}", "reranked item", amounts, found)
+
+
+def hits(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of a hit that is returned, at one number of reranked items."""
+    index = filled(task, CellCoder(LIST_BITS, metric=task.metric).fit(task.base), len(task.base), "float16")
+    candidates = len(task.base) // 4
+    amounts = steps(10, candidates // 4)
+    found = clock([(index, {"k": k, "candidates": candidates, "rerank": candidates // 4}) for k in amounts])
+    yield from both("hits", "hit", amounts, found)
+
+
+def filters(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of a filter that allows few items: of each item of a mask, and of each id."""
+    coder, allowed = LinearCoder(LIST_BITS, metric=task.metric).fit(task.base), np.arange(K)
+    sizes = steps(len(task.base) // 32, len(task.base))
+    found = clock([(filled(task, coder, size, "float16"), {"k": K, "filter": np.arange(size) < K}) for size in sizes])
+    yield from both("filter by a mask", "item", sizes, found)
+    index = filled(task, coder, len(task.base), "float16")
+    rng, counts = np.random.default_rng(0), steps(len(allowed), len(task.base) // 10)
+    chosen = [rng.choice(len(task.base), count, replace=False) for count in counts]
+    found = clock([(index, {"k": K, "filter": ids}) for ids in chosen])
+    yield from both("filter by ids, with the scan of its items", "id", counts, found)
+
+
+if __name__ == "__main__":
+    main()
