@@ -1,4 +1,4 @@
-"""The snippets of the README and of the pages run, and the commands, options and files that they name exist."""
+"""The snippets of the README and of the pages run, their comments are true, and what pages name exists."""
 
 import os
 import re
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.main import get_command
 
 from nestcode.cli.app import app
 from nestcode.cli.reproduce import Name as Experiment
+from tests.docs import statements
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
@@ -25,6 +27,11 @@ BLOCK = re.compile(r"^```(python)\n(.*?)^```|^<!-- run -->\n```(bash)\n(.*?)^```
 def blocks_of(text: str) -> list[tuple[str, str]]:
     """Return the language and the text of each block that runs."""
     return [(found[1] or found[3], found[2] or found[4]) for found in BLOCK.finditer(text)]
+
+
+def first_lines_of(text: str) -> list[int]:
+    """Return the line of the page on which the text of each block that runs begins."""
+    return [text.count("\n", 0, found.start(2) if found[1] else found.start(4)) + 1 for found in BLOCK.finditer(text)]
 
 
 def commands_of(text: str) -> Iterator[list[str]]:
@@ -43,16 +50,29 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page.read_text())], ids=name_of)
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a page in order: Python in one namespace, commands in the same folder."""
+    """All blocks of a page in order: Python in one namespace, commands in the same folder.
+
+    What comments state must be true; `statements.py` has the rule by which a comment states a value.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    torch.manual_seed(0)  # snippets that train a network take the default generator
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for language, block in blocks_of(page.read_text()):
+    text, false = page.read_text(), []
+    for (language, block), line in zip(blocks_of(text), first_lines_of(text), strict=True):
         if language == "python":
-            exec(compile(block, name_of(page), "exec"), namespace)
+            false += statements.run(block, namespace, name_of(page), line)
         else:
             run = subprocess.run(["bash", "-euo", "pipefail", "-c", block], capture_output=True, text=True, check=False)
             assert run.returncode == 0, run.stderr
+    assert false == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_value_hides_in_the_words_of_a_comment(page: Path) -> None:
+    snippets = [block for language, block in blocks_of(page.read_text()) if language == "python"]
+    known = set().union(*map(statements.numbers_of, snippets))
+    assert [comment for snippet in snippets for comment in statements.hidden_values(snippet, known)] == []
 
 
 def test_blocks_are_found() -> None:
