@@ -1,12 +1,22 @@
 """A fixture that the tests of exhaustive search share."""
 
+from functools import cache
+from types import ModuleType
+from typing import Any
+
 import pytest
 
 from nestcode.search.prepared import EXPANDED
 
 
+@cache
+def filled_of(module: ModuleType, expanded: int) -> Any:
+    """Return the module's cached function `filled`, or another cache of it: indexes keep what they prepared."""
+    return module.filled if expanded == EXPANDED else cache(module.filled.__wrapped__)
+
+
 @pytest.fixture(params=[0, EXPANDED], ids=["as stored", "expanded"])
 def expanded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few items are compared by their codes or integers, or as vectors."""
-    request.module.filled.cache_clear()  # indexes keep what they prepared
+    monkeypatch.setattr(request.module, "filled", filled_of(request.module, request.param))
     monkeypatch.setattr("nestcode.search.prepared.EXPANDED", request.param)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nestcode import Index, _core
+from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.search.exhaustive import CodeEstimator, VectorEstimator, squared_distances
 from nestcode.search.plan import Plan
@@ -51,13 +52,18 @@ def check_nearest(ids: NDArray[np.int64], distances: twins.Doubles, rounding: ND
 
 
 @cache
-def filled(kind: str, own: Any, scale: str) -> Index:
-    """An index of all rows but the first 20, which are the queries."""
-    like, rows = fitted(kind, own), SCALES[scale][20:]
+def fitted_to(scale: str, kind: str, own: Any) -> Coder:
+    """A coder of all rows but the first 20, which are the queries."""
+    like = fitted(kind, own)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # about unallocated bits
-        index = Index(type(like)(**like.get_params()).fit(rows))
-    index.add(rows)
+        return type(like)(**like.get_params()).fit(SCALES[scale][20:])
+
+
+@cache
+def filled(kind: str, own: Any, scale: str) -> Index:
+    index = Index(fitted_to(scale, kind, own))
+    index.add(SCALES[scale][20:])
     return index
 
 
