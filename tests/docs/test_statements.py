@@ -119,5 +119,6 @@ def docstring_comments(source: str) -> list[str]:
     """Return the comments in the examples of all docstrings of a module."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
-    examples = [example for text in docstrings if text for example in doctest.DocTestParser().get_examples(text)]
-    return [comment for example in examples for _, comment in comments_of(example.source)]
+    parse = doctest.DocTestParser().get_examples
+    examples = [example for text in docstrings if text and ">>>" in text for example in parse(text)]
+    return [comment for example in examples if "#" in example.source for _, comment in comments_of(example.source)]

@@ -76,7 +76,7 @@ class Index(IndexReader):
             only codes are stored. In float16, values below 3e-8 become 0 and those above 65504 are refused, as is a
             vector for the cosine that would be all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background, and search by it: several times
-            as fast as by inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a
+            as fast as by inverted lists, for up to 1,536 bytes an item in memory and 172 in files. The coder must be a
             `LinearCoder`, as `fit(goal="graph")` gives, or a `RotationCoder`. Fewer items are scanned as fast, and get
             none.
 

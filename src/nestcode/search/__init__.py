@@ -15,9 +15,10 @@
 
 `Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). Segments with a graph are
 walked (graph.py) instead of probed and estimated. A budget that covers all items skips probing: it estimates everything
-in float32, codes by lookup tables over all their bits (product_tables.py), and compares in float64 what is close
-(exhaustive.py). Plain searches, of vectors by the coder's metric and without a filter, take all steps after the plan in
-one call of the core (row_search.py). `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
+in float32, codes decoded or by lookup tables over all their bits (product_tables.py), and compares in float64 what is
+close (exhaustive.py). Plain searches take all steps after the plan in one call of the core (row_search.py says which).
+Rows that stay in files are requested in batches (read_ahead.py). `Index.evaluate` and `Index.tune` measure recall
+(evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
 `Coder.coefficients`. This package knows coders, and no coder knows this package.
