@@ -133,7 +133,7 @@ def row(name: str, task: Task, load: Workload, hits: list[Hits], seconds: float)
         "us": 1e6 * seconds / len(load.queries),
         "recall@10": round(load.recall(task, hits, SHOWN), 4),
         "recall@k": round(load.recall(task, hits, load.k), 4),
-        "compared": round(float(np.mean(np.concatenate([np.ravel(hit.compared) for hit in hits]))), 1),
+        "compared": round(float(np.mean(np.concatenate([np.ravel(hit.compared) for hit in hits])))),
     }
 
 

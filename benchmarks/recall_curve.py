@@ -99,7 +99,7 @@ def curve(task: Task, kind: str, most: int | None, options: argparse.Namespace) 
         yield {
             "items": size,
             f"recall@{K}": round(task.recall(queries, hits.ids, nearest[:, -1], nearest.shape[1]), 4),
-            "compared": round(float(np.mean(hits.compared)), 1),
+            "compared": round(float(np.mean(hits.compared))),
             "us": round(1e6 * sum(seconds) / len(singles), 1),
         }
 
