@@ -198,13 +198,13 @@ def test_positions_of_allowed_items_are_looked_up_once_and_never_for_nearly_all(
         monkeypatch.setattr(f"nestcode.search.{name}", 0)
     index = fill(Index(fitted("cell"), vectors=vectors)).index
     looked_up: list[object] = []
-    look_up = plan.IdFilter.__call__
+    look_up = plan.IdFilter._look_up
 
     def count(self: plan.IdFilter, run: prepared.SortedRun) -> prepared.Positions:
         looked_up.append(run)
         return look_up(self, run)
 
-    monkeypatch.setattr(plan.IdFilter, "__call__", count)
+    monkeypatch.setattr(plan.IdFilter, "_look_up", count)
     for queries in (Q[0], Q):
         assert index.search(queries, 3, filter=np.delete(index.ids, [7, 70])).ids.min() >= 0
         assert not looked_up

@@ -266,9 +266,15 @@ class IdFilter:
             array = np.flatnonzero(array)
         self._ids: Ids | None = None if array.dtype == bool else array.astype(np.int64, copy=False)
         self._mask = np.append(array, False) if array.dtype == bool else None
+        self._positions: dict[SortedRun, Positions] = {}  # which a search by rows that turns to a plan reads twice
 
     def __call__(self, run: SortedRun) -> Positions:
         """Return the positions in a run of items that may be found, ascending."""
+        if run not in self._positions:
+            self._positions[run] = self._look_up(run)
+        return self._positions[run]
+
+    def _look_up(self, run: SortedRun) -> Positions:
         if self._ids is not None and LOOK_UP * len(self._ids) < len(run.ids):
             found = np.unique(run.find(self._ids))
             return found[found >= 0].astype(np.uint32)
