@@ -117,13 +117,19 @@ def test_ordinary_rows_are_not_clipped(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", sorted(CODERS.keys() - {"rotation"}))  # which states no error of the data
 def test_a_small_cluster_far_away_is_data(name: str) -> None:
-    rows = gaussian(ROWS, seed=1)
-    rows[:20] += 100  # 1 % of the rows
+    def clustered(rows: int, seed: int) -> NDArray[np.float32]:
+        data = gaussian(rows, seed)
+        data[: rows // 100] += 100
+        return data
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        coder = CODERS[name]().fit(rows)
-    error = float(np.mean((rows - coder.decode(coder.encode(rows))) ** 2))
-    assert coder.expected_error(coder.width) == pytest.approx(error, rel=0.3)
+        coder = CODERS[name]().fit(clustered(ROWS, seed=1))
+    fresh = clustered(10 * ROWS, seed=4)  # codebooks have half as many entries as there are rows, and overfit those
+    error = float(np.mean((fresh - coder.decode(coder.encode(fresh))) ** 2))
+    # 100 held-out rows leave a standard error of 4 %; the bit planes of the others state the error of their own rows,
+    # which is 13 % below.
+    assert coder.expected_error(coder.width) == pytest.approx(error, rel=0.2)
 
 
 @pytest.mark.parametrize("goal", ["search", "graph"])
