@@ -37,8 +37,17 @@ SLOW = [  # they train networks, start processes or run whole programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --quick, which `make check` passes."""
+    """Add --quick, which `make check` passes, and --no-onednn, which `make test-processors` passes."""
     parser.addoption("--quick", action="store_true", help="leave out the slow tests without importing them")
+    parser.addoption("--no-onednn", action="store_true", help="let PyTorch compute without oneDNN")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Switch off oneDNN where --no-onednn is given: no variable of the environment does."""
+    if config.getoption("--no-onednn"):
+        import torch
+
+        torch.backends.mkldnn.set_flags(False)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
