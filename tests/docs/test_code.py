@@ -5,13 +5,13 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import nestcode
-from nestcode import storage
+from nestcode import Index, storage
 from nestcode.coders import Coder, LinearCoder, ResidualCoder, auto, codebooks, sampling, scalar_quantizer
 from nestcode.coders.base import BaseLayout, Layout
 from nestcode.coders.cell import kmeans
@@ -273,7 +273,12 @@ QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of
     ("decisions", "A batch of {} queries bounds", batching.BATCH),
     ("how-to/databases", "Keys have at most {:,} bits", 8 * PostgresStore.MAX_BYTES),
     ("decisions", "{} bytes an item instead of {:,}", NODE_FILE_BYTES, NODE_BYTES),
-    ("how-to/graph", "node of the graph, in memory ({} in files) | {:,} |", NODE_FILE_BYTES, NODE_BYTES),
+    (
+        "how-to/graph",
+        "node of the graph, in memory | {:,} | | the graph as files hold it | {} |",
+        NODE_BYTES,
+        NODE_FILE_BYTES,
+    ),
     ("how-to/many-vectors", "{} in files at {} bits; up to {:,} more", NODE_FILE_BYTES, graph.BITS, NODE_BYTES),
     ("index/index.py", "up to {:,} bytes an item in memory and {} in files", NODE_BYTES, NODE_FILE_BYTES),
     ("index/index.py", "each segment of at least {:,} items", compaction.MIN_GRAPH),
@@ -306,3 +311,57 @@ def test_pages_and_docstrings_quote_the_constants_of_the_code(page: str, words: 
     text = " ".join(path.read_text().split())
     assert words.format(*values) in text
     assert words.format(*(value + 1 for value in values)) not in text
+
+
+def bytes_per_item(index: Index) -> dict[str, int]:
+    """Return the bytes of what the tables of memory list, in whole bytes for an item."""
+    parts = {"norms": 0, "neighbors": 0, "heads": 0, "places": 0, **index.nbytes_by_part()}
+    sums = {
+        "code": parts["codes"],
+        "id": parts["ids"],
+        "tree": parts["tables"] + parts["heads"] + parts["places"],
+        "scanned": parts["blocks"] + parts["biases"] + parts["norms"],
+        "graph": parts["neighbors"],
+        "node": parts["prepared"],
+    }
+    return {name: round(size / len(index)) for name, size in sums.items()}
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize(("width", "scanned"), [(64, 10), (128, 18), (256, 28), (384, 28)])
+def test_the_table_of_memory_is_that_of_an_index(
+    width: int, scanned: int, metric: Literal["l2", "cosine"], tmp_path: Path
+) -> None:
+    table = (ROOT / "docs" / "how-to" / "many-vectors.md").read_text()
+    assert "| 10 at 64 bits, 18 at 128, 28 at 256 and more; 4 more by cosine;" in table
+    assert "| id | 4," in table
+    assert "| tree | 13; in memory 1," in table
+    X = np.random.default_rng(0).standard_normal((6_000, 64))
+    index = Index(LinearCoder(width, metric).fit(X))
+    index.add(X)
+    index.save(tmp_path / "my.index")
+    per_item = {
+        "code": width // 8,
+        "id": 4,
+        "tree": 1,
+        "scanned": scanned + 4 * (metric == "cosine"),
+        "graph": 0,
+        "node": 0,
+    }
+    assert bytes_per_item(index) == per_item
+    assert bytes_per_item(Index.open(tmp_path / "my.index")) == per_item | {"tree": 13}
+
+
+def test_the_table_of_memory_is_that_of_an_index_with_a_graph() -> None:
+    table = (ROOT / "docs" / "how-to" / "graph.md").read_text()
+    assert "| code of 320 bits, id and tree | 45; 57 in files |" in table
+    assert "| what lists scan | 28; 32 by cosine |" in table
+    X = np.random.default_rng(0).standard_normal((6_000, 128))
+    index = Index(LinearCoder(width=graph.BITS).fit(X), graph=True)
+    index.add(X)
+    index.wait()
+    found = bytes_per_item(index)
+    assert found["code"] + found["id"] + found["tree"] == 45
+    assert found["scanned"] == 28
+    assert found["graph"] == NODE_FILE_BYTES
+    assert found["node"] == pytest.approx(NODE_BYTES, rel=0.01)  # and the entry points
