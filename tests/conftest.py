@@ -6,6 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 # Matrices here are so small that threads of one product wait for each other longer than they work. This must be set
@@ -53,6 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out slow files and folders where --quick is given."""
     return True if config.getoption("--quick") and collection_path in SLOW else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples only in files of tests that have some: pytest would import and search the others in vain."""
+    collectors = yield
+    if any(isinstance(one, DoctestModule) for one in collectors) and ">>> " not in file_path.read_text():
+        return [one for one in collectors if not isinstance(one, DoctestModule)]
+    return collectors
 
 
 @pytest.hookimpl(wrapper=True)

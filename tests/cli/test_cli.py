@@ -15,15 +15,16 @@ import nestcode
 from nestcode import _core
 from nestcode.cli import app as commands
 from nestcode.cli.app import app
+from tests.cli.running import nestcode_command
 
 
-def nestcode_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nestcode", *arguments]
+def process(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nestcode", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_version() -> None:
-    run = nestcode_command("--version")
+    run = process("--version")
     assert (run.returncode, run.stdout) == (0, f"nestcode {nestcode.__version__}\n")
 
 
@@ -90,9 +91,10 @@ def test_global_options_may_stand_anywhere(tmp_path: Path) -> None:
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    run = nestcode_command("info", str(tmp_path / "none"))
-    assert (run.returncode, len(run.stderr.splitlines())) == (1, 1)
-    run = nestcode_command("info", str(tmp_path / "none"), "--debug")
+    short, inner = process("info", tmp_path / "none"), nestcode_command("info", tmp_path / "none")
+    assert (short.returncode, len(short.stderr.splitlines())) == (1, 1)
+    assert (inner.returncode, inner.stdout, inner.stderr) == (1, short.stdout, short.stderr)
+    run = process("info", tmp_path / "none", "--debug")
     assert run.returncode == 1
     assert "Traceback" in run.stderr
 
@@ -115,7 +117,7 @@ def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_errors_are_one_line_and_a_status(tmp_path: Path) -> None:
     assert nestcode_command("no-such-command").returncode == 2
     (tmp_path / "file").write_text("in the way")
-    run = nestcode_command("demo", "--steps", "1", "--out", str(tmp_path / "file"))
+    run = nestcode_command("demo", "--steps", "1", "--out", tmp_path / "file")
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in run.stderr

@@ -12,12 +12,12 @@ import pytest
 from nestcode.coders import LinearCoder
 from nestcode.data import digits
 from nestcode.simulate import bitrate_ladder, bits_per_item, evaluate, play_ladder, play_truncated, read_trace
+from tests.cli.running import nestcode_command
 from tests.cli.test_streams import misused
 
 
 def simulate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nestcode", "simulate-bandwidth", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return nestcode_command("simulate-bandwidth", *arguments)
 
 
 def found(*arguments: str | Path) -> dict[str, Any]:
@@ -140,19 +140,21 @@ def test_an_invalid_line_of_a_trace_is_named(log: Path) -> None:
     assert "'oops'" in run.stderr
 
 
+def without_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process that cannot import PyTorch."""
+    source = "import sys; sys.modules['torch'] = None; from nestcode.cli import main; main()"
+    command = [sys.executable, "-c", source, "simulate-bandwidth", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_without_torch_the_error_names_the_extra_and_the_option() -> None:
-    source = "import sys; sys.modules['torch'] = None; sys.argv = ['nestcode', 'simulate-bandwidth']\n"
-    source += "from nestcode.cli import main; main()"
-    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    run = without_torch()
     assert run.returncode == 1
     assert "pip install 'nestcode[reproduce]'" in run.stderr
     assert "--coder" in run.stderr
 
 
 def test_a_given_coder_needs_no_torch(coders: dict[int, Path]) -> None:
-    source = "import sys; sys.modules['torch'] = None\n"
-    source += f"sys.argv = ['nestcode', 'simulate-bandwidth', '--coder', {str(coders[24])!r}, '--json']\n"
-    source += "from nestcode.cli import main; main()"
-    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    run = without_torch("--coder", coders[24], "--json")
     assert run.returncode == 0, run.stderr
     assert np.isfinite(json.loads(run.stdout)["strategies"]["bitrate ladder"]["error"])
