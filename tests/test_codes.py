@@ -218,7 +218,6 @@ def test_the_core_refuses_out_of_bounds_accesses() -> None:
         _core.hamming(packed, packed, np.empty((3, 3), np.int32), simd="mmx")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin a process to cores")
 def test_a_pinned_process_starts_no_more_threads_than_it_has_cores() -> None:
     pin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
     subprocess.run([sys.executable, "-c", f"{pin}; from nestcode.arrays import CORES; assert CORES == 1"], check=True)

@@ -18,12 +18,10 @@ from nestcode.storage import (
     Record,
     Storable,
     check_arrays,
-    delete_file,
     lock_file,
     open_file,
     parse_json,
     parse_record,
-    read_at,
     read_record,
     record_bytes,
     unlock_file,
@@ -415,16 +413,6 @@ def test_a_lock_excludes_others_until_it_is_released(tmp_path: Path) -> None:
             lock_file(other)
         unlock_file(one)
         lock_file(other)
-
-
-def test_files_are_read_at_an_offset_and_deleted_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"0123456789")
-    with open_file(tmp_path / "file") as file:
-        assert read_at(file.fileno(), 3, 4) == b"456"
-        assert read_at(file.fileno(), 9, 8) == b"89"
-    delete_file(tmp_path / "file")
-    delete_file(tmp_path / "file")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("missing", ["coder", "folder"])

@@ -200,7 +200,7 @@ def unnoticeable(module: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[in
             parts += node.exc.args
         elif isinstance(node, ast.Compare) and ast.unparse(node.left) == "sys.platform":
             parts.append(node)
-        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("sys.platform == 'win32'", "TYPE_CHECKING"):
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             parts += node.body
         elif isinstance(node, ast.Assign) and {ast.unparse(target) for target in node.targets} & TUNING:
             parts.append(node)

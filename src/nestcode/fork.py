@@ -56,5 +56,4 @@ class lazy_property(cached_property[Value]):  # noqa: N801 (as the class that it
         return value
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_renew_all)
+os.register_at_fork(after_in_child=_renew_all)

@@ -10,14 +10,15 @@ b'complete'
 """
 
 import errno
+import fcntl
 import hashlib
 import json
 import math
 import mmap
 import os
+import resource
 import secrets
 import stat
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -327,7 +328,7 @@ def make_folder(path: Path) -> None:
 
 def open_file(path: Path) -> IO[bytes]:
     """Open a regular file for reading; a pipe or a device in its place, which could block forever, is refused."""
-    handle = os.open(path, READ)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without it, opening a pipe would wait for its writer
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(handle, "rb")
@@ -337,77 +338,28 @@ def open_file(path: Path) -> IO[bytes]:
     raise DamagedFile(f"{path} must be a file, but it is a pipe or a device: restore a copy")
 
 
-# What Linux, macOS and Windows do in different ways. Nothing outside this file may depend on the system.
+def sync_folder(folder: Path) -> None:
+    """Make creations, renames and removals in `folder` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
-if sys.platform == "win32":
-    import contextlib
-    import msvcrt
-    import threading
 
-    READ = os.O_RDONLY | os.O_BINARY
-    _seeking = threading.Lock()
+def lock_file(file: IO[bytes]) -> None:
+    """Lock a file until it is unlocked or closed; raise OSError where another holds the lock."""
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def sync_folder(folder: Path) -> None:
-        """Do nothing: Windows has no way to make names in a folder durable."""
 
-    def lock_file(file: IO[bytes]) -> None:
-        """Lock a file until it is unlocked or closed; raise OSError where another holds the lock."""
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+def unlock_file(file: IO[bytes]) -> None:
+    """Release the lock of a file."""
+    fcntl.flock(file, fcntl.LOCK_UN)
 
-    def unlock_file(file: IO[bytes]) -> None:
-        """Release the lock of a file."""
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
 
-    def delete_file(path: Path) -> None:
-        """Delete a file; one that is mapped stays until a later call."""
-        with contextlib.suppress(PermissionError):
-            path.unlink(missing_ok=True)
-
-    def read_at(handle: int, size: int, offset: int) -> bytes:
-        """Read up to `size` bytes of an open file, whichever thread reads elsewhere in it."""
-        with _seeking:
-            os.lseek(handle, offset, os.SEEK_SET)
-            return os.read(handle, size)
-
-    def page_faults() -> int:
-        """Return 0: Windows does not count the reads of mapped files."""
-        return 0
-
-else:
-    import fcntl
-    import resource
-
-    READ = os.O_RDONLY | os.O_NONBLOCK  # opening a pipe would wait for its writer
-
-    def sync_folder(folder: Path) -> None:
-        """Make creations, renames and removals in `folder` durable."""
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def lock_file(file: IO[bytes]) -> None:
-        """Lock a file until it is unlocked or closed; raise OSError where another holds the lock."""
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def unlock_file(file: IO[bytes]) -> None:
-        """Release the lock of a file."""
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-    def delete_file(path: Path) -> None:
-        """Delete a file; what is mapped can still be read."""
-        path.unlink(missing_ok=True)
-
-    def read_at(handle: int, size: int, offset: int) -> bytes:
-        """Read up to `size` bytes of an open file, whichever thread reads elsewhere in it."""
-        return os.pread(handle, size, offset)
-
-    def page_faults() -> int:
-        """Return how often this process waited for a page of a mapped file."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+def page_faults() -> int:
+    """Return how often this process waited for a page of a mapped file."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[np.uint64]:
@@ -482,12 +434,12 @@ class Mapped:
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
         self.unmap_pages()
-        if self._map is not None and sys.platform != "win32":
+        if self._map is not None:
             self._map.madvise(mmap.MADV_RANDOM)
 
     def unmap_pages(self) -> None:
         """Let go of the memory that reading took; the system may keep it in its page cache."""
-        if self._map is not None and sys.platform != "win32":
+        if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def verify(self) -> None:

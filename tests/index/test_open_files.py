@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from nestcode.errors import DamagedFile
 from nestcode.index import compaction
 from nestcode.streams import StreamReader
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 X = digits()[0][:300].astype(np.float32)
 CODER = nc.LinearCoder(64).fit(X)
 

@@ -1,7 +1,7 @@
 """Every store answers as the index in memory does, item for item."""
 
 import os
-import sys
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -359,7 +359,6 @@ def permissions(modes: dict[Path, int]) -> Iterator[None]:
             place.chmod(0o755)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
 @pytest.mark.parametrize("kind", [SqliteStore, LmdbStore])
 def test_a_store_in_a_folder_that_is_not_writable_is_read(kind: type[Any]) -> None:
     with TemporaryDirectory() as name:
@@ -375,7 +374,6 @@ def test_a_store_in_a_folder_that_is_not_writable_is_read(kind: type[Any]) -> No
                 store.add(clustered(3, 13)[:1], [9])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="folders have permissions")
 @pytest.mark.parametrize(("data", "locks"), [(0o666, 0o666), (0o444, 0o666), (0o666, 0o444)])
 def test_the_files_of_lmdb_say_whether_it_is_writable(data: int, locks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     locked: list[bool] = []
@@ -406,11 +404,8 @@ def test_the_files_of_lmdb_say_whether_it_is_writable(data: int, locks: int, mon
     assert locked == [True]  # or a writer reuses the pages that are read
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the limit is of Unix")
 @pytest.mark.parametrize("kind", [SqliteStore, LmdbStore])
 def test_a_database_that_cannot_grow_is_named(kind: type[Any], tmp_path: Path) -> None:
-    import resource
-
     with kind.create(tmp_path / "codes", width=2048) as store:
         store.add(clustered(20, 2048), np.arange(20))
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)

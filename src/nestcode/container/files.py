@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import PIECE, make_folder, naming_file, open_file, read_at, writable
+from nestcode.storage import PIECE, make_folder, naming_file, open_file, writable
 
 
 class SpooledWriter(ABC):
@@ -108,7 +108,7 @@ class FileView:
         begin, end, _ = part.indices(self._size)
         pieces, at = [], begin
         while at < end:
-            piece = read_at(self._handle, min(end - at, PIECE), at)
+            piece = os.pread(self._handle, min(end - at, PIECE), at)
             if not piece:
                 raise DamagedFile(f"{self._path} was truncated to {at} bytes while it was read: open it again")
             pieces.append(piece)

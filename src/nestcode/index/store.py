@@ -43,7 +43,6 @@ from nestcode.storage import (
     BLOCK,
     Mapped,
     MappedArrays,
-    delete_file,
     lock_file,
     make_folder,
     sync_folder,
@@ -397,7 +396,7 @@ class Store:
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named and not entry.is_dir():
-                delete_file(entry)
+                entry.unlink(missing_ok=True)  # a reader that maps it can still read it
 
     def _number(self) -> str:
         self._next += 1

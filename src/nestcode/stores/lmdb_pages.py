@@ -11,7 +11,6 @@ from pathlib import Path
 from struct import Struct, error
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import read_at
 
 MAGIC, VERSION, NO_ROOT, DEEPEST = 0xBEEFC0DE, 1, 2**64 - 1, 32
 HEADER = Struct("=QHHHH")  # of a page: number, unused, flags, ends of the offsets and of the free space
@@ -49,7 +48,7 @@ def _meta(handle: int) -> tuple[int, int, tuple[bytes, bytes], int] | None:
     """Return the page size, the last page, the trees of free pages and of names, and the number of the last commit."""
     found, size, start = None, 0, 0
     for _ in range(2):
-        data = read_at(handle, META.size, start + HEADER.size)
+        data = os.pread(handle, META.size, start + HEADER.size)
         if len(data) < META.size:
             break
         magic, version, _, _, trees, last, transaction = META.unpack(data)
@@ -65,7 +64,7 @@ def _reader(handle: int, size: int, pages: int) -> Read:
     def read(number: int) -> bytes:
         if number >= pages:
             raise IndexError(number)
-        return read_at(handle, size, number * size)
+        return os.pread(handle, size, number * size)
 
     return read
 
