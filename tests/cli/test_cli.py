@@ -128,5 +128,5 @@ def test_a_missing_extra_is_one_line() -> None:
     source += "from nestcode.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert "pip install 'nestcode[reproduce]'" in run.stderr
+    assert "pip install 'nestcode[demo]'" in run.stderr
     assert "Traceback" not in run.stderr

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from nestcode import demo
 from nestcode.cli.app import app
-from nestcode.demo import bits, ordering, refined, search
+from nestcode.demo import bits, ordering, search
 from nestcode.serve import Items, Service
 
 
@@ -19,12 +20,12 @@ from nestcode.serve import Items, Service
 def tour(tmp_path_factory: pytest.TempPathFactory) -> demo.Tour:
     out = tmp_path_factory.mktemp("demo") / "report"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torch", None)  # the demo must not import it
         patch.setattr(search, "STEP", 3 * search.STEP)  # a ninth of the queries
         patch.setattr(search, "START", (0, 10, 7))
         patch.setattr(ordering, "PATCHES", 4_000)
-        for chapter, train, test in ((bits, 2_500, 500), (refined, 1_000, 30)):
-            patch.setattr(chapter, "TRAIN", train)
-            patch.setattr(chapter, "TEST", test)
+        patch.setattr(bits, "TRAIN", 2_500)
+        patch.setattr(bits, "TEST", 500)
         return demo.run(out, steps=100, console=Console(quiet=True))
 
 
@@ -98,6 +99,31 @@ def test_a_truncated_stream_has_a_higher_psnr_than_a_truncated_jpeg(page: Path) 
     assert len(rows) == 5
     assert ours == sorted(ours)
     assert all(a > b for a, b in zip(ours, theirs, strict=True))
+
+
+def test_the_learned_decoder_has_a_higher_psnr_at_every_length(page: Path) -> None:
+    html = page.read_text()
+    html = html[html.index('<h2 id="a-learned-decoder') :]
+    plain, refined = table_row(html, "plain"), table_row(html, "refined")
+    assert plain == sorted(plain)
+    assert all(ours > theirs for ours, theirs in zip(refined, plain, strict=True))
+
+
+def test_the_loss_of_whole_codes_and_its_gradient_are_those_of_autograd() -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    X, weights = rng.standard_normal((40, 6)), rng.standard_normal((2, 6, 3))
+    rows, encoder, decoder = (torch.from_numpy(part) for part in (X, *weights))
+    for part in (encoder, decoder):
+        part.requires_grad_()
+    expected = (rows - rows @ encoder @ decoder.T).square().sum() / len(rows)
+    expected.backward()
+    loss, gradient = ordering.whole_code_loss(weights.ravel(), X.T @ X / len(X))
+    assert loss == pytest.approx(expected.item())
+    assert encoder.grad is not None
+    assert decoder.grad is not None
+    np.testing.assert_allclose(gradient.reshape(weights.shape), [encoder.grad.numpy(), decoder.grad.numpy()])
 
 
 def test_patches_shown_do_not_overlap() -> None:

@@ -18,7 +18,7 @@ from nestcode.storage import make_folder
 NEXT = (
     ("measure search on this machine", "nestcode bench"),
     ("stream a folder of images", "nestcode compress photos/ -o photos.nest --budget 2MB"),
-    ("test a claim of the paper", "nestcode reproduce pca --out paper"),
+    ("test a claim of the paper, with PyTorch", "nestcode reproduce pca --out paper"),
 )  # commands to try after the tour
 
 WRONG_TOOL = (
@@ -47,8 +47,8 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
         console: for progress.
 
     """
-    for module in ("torch", "sklearn", "matplotlib", "PIL"):
-        import_extra(module, extra="reproduce", purpose="the demo")
+    for module in ("sklearn", "matplotlib", "PIL"):
+        import_extra(module, extra="demo", purpose="the demo")
     from nestcode.demo import bits, ordering, prefixes, refined, search, stream
 
     folder = Path(out) / "explorer"
