@@ -212,6 +212,7 @@ def cpp(file: str, name: str) -> Any:
 
 NODE_BYTES = (8 + graph.BITS // 8) * graph.DEGREE  # ids, corrections and bits of all neighbors
 NODE_FILE_BYTES = 4 * graph.DEGREE + graph.BITS // 8 + 4  # rows of the neighbors, bits and corrections of the item
+CODEC_BYTES = (PACKAGE / "coders" / "pretrained" / "photos.coder").stat().st_size
 QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of the code that stand in the words
     ("format", "divided into blocks of {:,} bytes (the header excluded)", store.CHECKED),
     ("format", "and in graphs, blocks have {:,} bytes", storage.BLOCK),
@@ -222,6 +223,7 @@ QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of
     ("format", "(n, {}) uint32, the rows of each code's neighbors", graph.DEGREE),
     ("format", "if at least {} rows share it", cpp("prefix_tables.hpp", "crowded")),
     ("format", "block {:,} bytes of payload", layout.BLOCK),
+    ("concepts/streams", "has {} kB and was trained", CODEC_BYTES // 1000),
     ("concepts/streams", "Each block of {:,} bytes has a CRC-32", layout.BLOCK),
     ("how-to/serve-streams", "a CRC-32 per block of {:,} bytes", layout.BLOCK),
     ("decisions", "{} bytes in {:,}, independent of the items' size", layout.CRC, layout.BLOCK),
