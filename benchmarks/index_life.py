@@ -31,6 +31,7 @@ def main() -> None:
     packed = rng.integers(0, 256, (count + extra + 2 * ones, width // 8), dtype=np.uint8)
     packed.flags.writeable = False
     codes = Codes(packed, width)
+    queries = codes[: 50 if options.quick else BATCH]
 
     graph = Graph(ndim=width, metric="hamming", dtype="b1")
     index = Index(width=width)
@@ -46,14 +47,14 @@ def main() -> None:
     per_item = index.nbytes / count
     row("memory, bytes per item", per_item, graph.memory_usage / count, more_is_better=False)
     row("memory beside the code itself, bytes per item", per_item - width / 8, None)
-    compact = search_times(index, codes[:BATCH])
+    compact = search_times(index, queries)
 
     added = codes[count : count + extra]
     ours = timed(lambda: add_in_batches(index, added))
     few = min(extra, 2 * BATCH)  # the graph takes a millisecond per item
     theirs = timed(lambda: graph.add(np.arange(count, count + few), added.packed[:few], threads=1))
     row(f"inserts per second, batches of {BATCH}", extra / ours, few / theirs)
-    inserted = search_times(index, codes[:BATCH])
+    inserted = search_times(index, queries)
     single = codes[count + extra : count + extra + ones]
     ours = timed(lambda: add_in_batches(index, single, batch=1))
     few = min(ones, 500)
@@ -63,13 +64,13 @@ def main() -> None:
     index.wait()
     for state, times in {
         "after inserting": inserted,
-        "after background compaction": search_times(index, codes[:BATCH]),
+        "after background compaction": search_times(index, queries),
     }.items():
         for name in compact:
             row(f"neighborhood {state} / compacted, {name}", times[name] / compact[name], None)
     index.compact()
     index.remove(np.arange(0, count, 10))
-    removed = search_times(index, codes[:BATCH])
+    removed = search_times(index, queries)
     for name in compact:
         row(f"neighborhood with 10 % tombstones / compacted, {name}", removed[name] / compact[name], None)
 

@@ -107,7 +107,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     options = parser.parse_args()
     if options.quick:
-        options.base, options.others, options.queries = 600, 600, 50
+        options.base, options.others, options.queries = 300, 300, 50
     return options
 
 

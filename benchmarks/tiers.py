@@ -38,7 +38,7 @@ def main() -> None:
     sizes, rest = parser.parse_known_args()
     sys.argv[1:] = rest
     options = arguments(f"{__doc__}\n--items, --features and --width set the size: 1,000,000, 128 and 256 by default.")
-    count = 3000 if options.quick else sizes.items
+    count = 300 if options.quick else sizes.items
     features, width = (32, 160) if options.quick else (sizes.features, sizes.width)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"

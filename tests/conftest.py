@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ settings.register_profile("explore", deadline=None, max_examples=200)
 settings.load_profile("nestcode")
 
 HERE = Path(__file__).parent
+COUNTED: list[float] = []  # CPU seconds up to the last report
 SLOW = [  # they train networks, start processes or run whole programs
     HERE / name
     for name in (
@@ -38,9 +40,10 @@ SLOW = [  # they train networks, start processes or run whole programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --quick, which `make check` passes, and --no-onednn, which `make test-processors` passes."""
+    """Add --quick, which `make check` passes, --no-onednn, which `make test-processors` passes, and --cpu-times."""
     parser.addoption("--quick", action="store_true", help="leave out the slow tests without importing them")
     parser.addoption("--no-onednn", action="store_true", help="let PyTorch compute without oneDNN")
+    parser.addoption("--cpu-times", action="store_true", help="print the CPU seconds of each file of tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,10 +68,35 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collecto
     return collectors
 
 
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of the processes that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def pytest_collection_finish() -> None:
+    """Start to count CPU time."""
+    COUNTED[:] = [cpu_seconds()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the files of tests by the CPU seconds that they took, the longest first."""
+    if not config.getoption("--cpu-times"):
+        return
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += getattr(report, "cpu_seconds", 0)
+    for name, spent in [*seconds.most_common(), ("all", sum(seconds.values()))]:
+        terminalreporter.write_line(f"{spent:8.1f} s {name}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that skips because a program is missing, where all of them must run."""
+    """Note the CPU seconds of a test; fail one that skips because a program is missing, where all of them must run."""
     report = yield
+    COUNTED.append(cpu_seconds())
+    report.cpu_seconds = COUNTED[1] - COUNTED.pop(0)  # type: ignore[attr-defined]
     if report.skipped and "NESTCODE_CI" in os.environ and "apt-get install" in str(report.longrepr):
         report.outcome = "failed"
     return report
@@ -83,10 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if item.path != HERE / "coders/test_contract.py" or not any(name in item.name for name in trained)
         ]
-    longest = (
-        "test_scripts.py", "index/test_durability.py", "docs/test_pages.py", "training/test_loop.py",
-        "demo/test_demo.py", "training/test_distributed.py", "coders/test_contract.py", "scale/test_ray.py",
-        "torture/test_torture.py", "cli/test_simulate_bandwidth.py", "index/test_damage.py",
+    longest = (  # as --cpu-times prints them
+        "test_scripts.py", "docs/test_pages.py", "coders/test_contract.py", "training/test_loop.py",
+        "training/test_distributed.py", "index/test_durability.py", "scale/test_ray.py", "coders/test_refined.py",
+        "torture/test_torture.py", "cli/test_files.py", "demo/test_demo.py", "index/test_damage.py",
+        "docs/test_site.py", "nn/test_dropout.py", "index/test_graph.py", "search/test_exhaustive.py",
     )  # fmt: skip
     order = {HERE / name: place for place, name in enumerate(longest)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
