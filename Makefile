@@ -107,14 +107,14 @@ clean:  ## Remove everything that was made
 
 # Stamps: the packages of the demo, those of everything else, the core, which changes often, and all of them (ready).
 .venv/demo: pyproject.toml constraints.txt
-	@echo "== making the virtual environment .venv and installing 45 packages for the build and the demo (590 MB)"
+	@echo "== making the virtual environment .venv and installing 48 packages for the build and the demo (440 MB)"
 	@$(PYTHON) -m venv .venv
 	@$(RUN) tools/requirements.py demo > .venv/demo.txt
 	@$(INSTALL) --no-compile -r .venv/demo.txt 2>&1 | tee .venv/pip.log | sed -un $(DOWNLOADS) || (cat .venv/pip.log; exit 1)
 	@touch $@
 
 .venv/packages: .venv/demo
-	@echo "== installing 160 more packages for tests, documentation and development (2.4 GB, minutes)"
+	@echo "== installing 150 more packages for tests, documentation and development (2.6 GB, minutes)"
 	@$(RUN) tools/requirements.py > .venv/packages.txt
 	@$(INSTALL) -r .venv/packages.txt 2>&1 | tee .venv/pip.log | sed -un $(DOWNLOADS) || (cat .venv/pip.log; exit 1)
 	@touch $@
