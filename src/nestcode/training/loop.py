@@ -90,7 +90,7 @@ class TrainingLoop:
         self.objective.finish()
 
     def _seed(self, step: int, index: int) -> None:
-        torch.manual_seed(_mix(self.training.seed, self.stage, step, index))
+        self.accelerator.seed(_mix(self.training.seed, self.stage, step, index))
 
     def _prepare(self) -> None:
         self._seed(self.sampler.total, 1)

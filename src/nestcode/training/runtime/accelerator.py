@@ -41,6 +41,13 @@ class Accelerator:
         )  # a step of the paper's networks takes less time than its launches
         self.rng_devices = [torch.cuda.current_device()] if self.gpu else []
 
+    def seed(self, seed: int) -> None:
+        """Seed the generators that training draws from."""
+        if self.device.type == "cpu":  # torch.manual_seed formats a stack trace for each kind of device not in use
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+
     def autocast(self) -> AbstractContextManager[Any]:
         """Compute in bfloat16 where that was chosen."""
         return nullcontext() if self._dtype is None else torch.autocast(self.device.type, self._dtype)
