@@ -204,7 +204,7 @@ CASES: dict[str, Case] = {
         make=lambda metric: nc.RefinedCoder(nc.LinearCoder(24, metric), MLP(units=16), training=QUICK),
         rows=images,
         train=1000,
-        tiny=nc.RefinedCoder(nc.LinearCoder(4), MLP(units=8), training=Training(steps=3, batch_size=8)),
+        tiny=nc.RefinedCoder(nc.LinearCoder(4), MLP(units=8), training=Training(steps=1, batch_size=8)),
         changes={"base__width": 8, "base__metric": "cosine", "training": QUICK.but(steps=2)},
         lengths=(0, 3, 8, 24),
         errors_rtol=0.2,
@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
         rows=images,
         train=1000,
         tiny=nc.ImplicitCoder(
-            nc.ResidualCoder(4, beams=1), units=4, layers=1, training=Training(steps=3, batch_size=8)
+            nc.ResidualCoder(4, beams=1), units=4, layers=1, training=Training(steps=1, batch_size=8)
         ),
         changes={"base__width": 8, "base__metric": "cosine", "training": QUICK.but(steps=2)},
         lengths=(0, 3, 8, 13, 20),
@@ -230,7 +230,7 @@ CASES: dict[str, Case] = {
         make=lambda metric: nc.AutoencoderCoder(24, layers=(), metric=metric, training=QUICK),
         rows=images,
         train=1000,
-        tiny=nc.AutoencoderCoder(4, training=Training(steps=3, batch_size=8)),
+        tiny=nc.AutoencoderCoder(4, training=Training(steps=1, batch_size=8)),
         changes={"width": 8, "metric": "cosine", "layers": (8,), "training": QUICK.but(steps=2)},
         lengths=(0, 3, 8, 24),
         errors_rtol=0.2,
