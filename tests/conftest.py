@@ -40,18 +40,9 @@ SLOW = [  # they train networks, start processes or run whole programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --quick, which `make check` passes, --no-onednn, which `make test-processors` passes, and --cpu-times."""
+    """Add --quick, which `make check` passes, and --cpu-times."""
     parser.addoption("--quick", action="store_true", help="leave out the slow tests without importing them")
-    parser.addoption("--no-onednn", action="store_true", help="let PyTorch compute without oneDNN")
     parser.addoption("--cpu-times", action="store_true", help="print the CPU seconds of each file of tests")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Switch off oneDNN where --no-onednn is given: no variable of the environment does."""
-    if config.getoption("--no-onednn"):
-        import torch
-
-        torch.backends.mkldnn.set_flags(False)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -47,7 +47,10 @@ def test_a_seed_makes_it_repeatable_from_arrays_and_tensors() -> None:
         assert torch.equal(a, b)
 
 
-def test_it_is_trained_in_its_own_dtype() -> None:
+def test_it_is_trained_in_its_own_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise PyTorch warns where the processor has no bfloat16, and switches oneDNN off for the rest of the process:
+    # later tests would not compute what the processes that they start do.
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     for dtype in (torch.float64, torch.bfloat16):
         adapter = NestedAdapter(64).to(dtype).fit(rows(), steps=2)
         assert adapter(rows().to(dtype)).dtype == dtype

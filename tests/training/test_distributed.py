@@ -74,7 +74,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "y.npy", y[:300])
     (folder / "work.py").write_text(WORK)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*torchrun, "work.py"], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, timeout=1200
     )
