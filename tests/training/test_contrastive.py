@@ -61,24 +61,31 @@ def test_two_views_of_each_item_are_needed() -> None:
         nested_info_nce(torch.ones(3, 4), torch.ones(3, 4), 0.3)
 
 
-def corrupted(**settings: Any) -> Tensor:
+def corrupted(steps: int = 150, **settings: Any) -> Tensor:
     """Return the codes of two corrupted views of held-out digits, after training."""
     torch.manual_seed(0)
     model = OrderedAutoencoder(64, 16, (64,), binarize=Binarize(16, signed=True), corruption=0.3, dropout=0.0)
-    training = Training(steps=150, batch_size=100, learning_rate=0.01, **settings)
+    training = Training(steps=steps, batch_size=100, learning_rate=0.01, **settings)
     train(model, X[:1400], training, Run(progress=False))
     with torch.inference_mode():
         z = model.standardize(torch.from_numpy(X[1400:])).repeat(2, 1)
         return model.units(model.encoder(z * (torch.rand_like(z) >= 0.3)))
 
 
+def losses(units: Tensor) -> Tensor:
+    """Return the contrastive loss of codes at several lengths."""
+    kept = torch.ones_like(units)
+    return torch.stack([nested_info_nce(units, keep_prefix(kept, length), 0.3) for length in (2, 4, 8, 16)])
+
+
 def test_training_lowers_the_contrastive_loss_at_every_length_and_codes_do_not_collapse() -> None:
-    without, with_it = corrupted(), corrupted(contrastive=Contrastive(1.0), reconstruction=0.0)
-    for length in (2, 4, 8, 16):
-        mask = keep_prefix(torch.ones(len(without), 16), length)
-        assert nested_info_nce(with_it, mask, 0.3) < nested_info_nce(without, mask, 0.3) - 0.05
-    one, other = with_it.chunk(2)
-    assert (one != other).float().mean() < 0.85 * (without[: len(one)] != without[len(one) :]).float().mean()
+    contrastive: dict[str, Any] = {"contrastive": Contrastive(1.0), "reconstruction": 0.0}
+    reconstructing, before, after = corrupted(), corrupted(steps=1, **contrastive), corrupted(**contrastive)
+    assert (losses(after) < losses(before) - 0.2).all()
+    # Reconstruction lowers it almost as much: at a single length the seed decides between the two.
+    assert losses(after).mean() < losses(reconstructing).mean()
+    one, other = after.chunk(2)
+    assert (one != other).float().mean() < 0.7 * (before[: len(one)] != before[len(one) :]).float().mean()
     assert len(one.unique(dim=0)) > 200
 
 
