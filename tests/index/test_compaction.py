@@ -323,7 +323,7 @@ def test_compact_does_not_wait_for_the_background_that_waits_for_it(monkeypatch:
     add_one(index, there)
     compacting = threading.Thread(target=index.compact, daemon=True)
     compacting.start()
-    compacting.join(timeout=120)
+    compacting.join(timeout=600)
     assert not compacting.is_alive()
     check_holds(index, there)
 

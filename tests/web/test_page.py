@@ -68,7 +68,7 @@ def rgba(image: str, size: int) -> str:
 
 def wait_for(page: Any, element: str, image: str, size: int) -> None:
     due = rgba(image, size)
-    for _ in range(600):
+    for _ in range(1200):  # two minutes, as of the browser
         if page.evaluate(SHOWN, element) == due:
             return
         page.wait_for_timeout(100)
