@@ -16,10 +16,10 @@ DOWNLOADS := 's/^ *\(Downloading\|Using cached\) \(.*\)-[0-9].*\((.*)\)$$/   \2 
 COMPILED := 's/^ *\(\[[0-9]*\/[0-9]*\]\).*[/]\(.*\)\.c[px].*/   \1 \2/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture fuzz lint format bench web audit wheels test-wheel use-wheel coverage mutants clean
+.PHONY: help demo docs check test test-native test-processors torture fuzz lint format bench web audit wheels test-wheel use-wheel coverage mutants clean
 
 help:  ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
 demo: .venv/demo  ## Learn nested codes of real images and write report/index.html
 	@$(MAKE) -q .venv/core || $(MAKE) --no-print-directory use-wheel 2> /dev/null || $(MAKE) --no-print-directory .venv/core
@@ -46,6 +46,9 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \
 		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure --parallel 4
+
+test-processors: .venv/ready  ## Run tests as on other processors, under QEMU, with older instruction sets and without oneDNN
+	@$(RUN) tools/processors.py
 
 torture: .venv/ready  ## Kill, damage, starve and mislead everything for an hour, and write docs/reliability.md
 	@$(RUN) -m tests.torture --page docs/reliability.md

@@ -1,4 +1,5 @@
 // The instruction sets read from cpuid are those that the compiler's runtime library reports.
+#include "nestcode/int8_projection.hpp"
 #include "support.hpp"
 
 int main() {
@@ -11,6 +12,7 @@ int main() {
     CHECK(x86_features().avx2 == avx2);
     CHECK(x86_features().avx512 == avx512);
     CHECK(x86_features().avx512_popcount == (avx512 && __builtin_cpu_supports("avx512vpopcntdq")));
+    CHECK(x86_features().avx512_vnni == (avx512 && __builtin_cpu_supports("avx512vnni")));
 #endif
     CHECK(available_simd().front() == Simd::portable);
     for (const Simd simd : available_simd()) CHECK(choose_simd(name_of(simd)) == simd);
@@ -22,5 +24,10 @@ int main() {
         refused = true;
     }
     CHECK(refused);
-    print_simd("simd");
+    std::printf("simd:");
+    for (const Simd simd : available_simd()) std::printf(" %s", std::string(name_of(simd)).c_str());
+#if NESTCODE_DOT_PRODUCTS
+    if (has_dot_products()) std::printf(" dot_products");
+#endif
+    std::printf(" ok\n");
 }
