@@ -7,7 +7,7 @@
   QEMU has no AVX-512; a machine that has it runs these kernels in `make test-native`.
 - simd: the tests of search, coders, index and images with each instruction set of this machine but the fastest, which
   `make test` used.
-- onednn: PyTorch's tests with its plain kernels.
+- onednn: PyTorch's tests without oneDNN.
 """
 
 import argparse
@@ -151,11 +151,11 @@ def run_simd() -> bool:
 
 
 def run_onednn() -> bool:
-    """Run PyTorch's tests with its plain kernels: without oneDNN, and without its own for newer processors."""
+    """Run PyTorch's tests without oneDNN in any process."""
     path = os.pathsep.join(filter(None, (str(ROOT / "tools" / "without_onednn"), os.environ.get("PYTHONPATH"))))
     early = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"  # with PyTorch, before pytest
     command = pytest("-W", early, *TORCH_TESTS)
-    return timed("PyTorch without oneDNN", command, PYTHONPATH=path, ATEN_CPU_CAPABILITY="default")
+    return timed("PyTorch without oneDNN", command, PYTHONPATH=path)
 
 
 def pytest(*arguments: str) -> list[str | Path]:
