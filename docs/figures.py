@@ -6,6 +6,7 @@ One function per figure, each from a real computation. Colors are the colorblind
 import argparse
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from torch.nn.functional import mse_loss
 
 import nestcode as nc
 from nestcode.arrays import Bytes, Floats
-from nestcode.demo import refined, stream
+from nestcode.coders import Coder
+from nestcode.demo import stream
+from nestcode.demo.drawing import patches_figure
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
 from nestcode.metrics import recall
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
@@ -315,7 +318,25 @@ def image_strips(rows: dict[str, dict[str, Bytes]]) -> Figure:
 
 def deep_patches() -> Figure:
     """Draw patches of an image decoded by a linear coder and by a refined one."""
-    return refined.coders_figure(refined.both_coders()[0])
+    side, lengths = 32, (32, 64, 128)
+    images = list(nc.data.sample_images().values())
+    cut = nc.data.patches(images, size=side, n=5000, rng=np.random.default_rng(2))
+    X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
+    coders = {"linear": nc.LinearCoder(max(lengths)).fit(X), "refined": nc.load_coder("photos-small")}
+    rows: list[dict[str, Callable[[Floats], Floats]]] = [
+        {f"{name}, {length} bits per patch": partial(_decode_prefix, coder, side, length) for length in lengths}
+        for name, coder in coders.items()
+    ]
+    return patches_figure(nc.data.sample_images()["china"][64:320, 128:448], side, rows)
+
+
+def _decode_prefix(coder: Coder, side: int, length: int, rows: Floats) -> Floats:
+    """Return rows of pixels, encoded and decoded; the refined coder takes them plane by plane."""
+    if isinstance(coder, nc.LinearCoder):
+        return coder.decode(coder.encode(rows).prefix(length))
+    planes = rows.reshape(-1, side, side, 3).transpose(0, 3, 1, 2).reshape(len(rows), -1)
+    decoded = coder.decode(coder.encode(planes).prefix(length))
+    return decoded.reshape(-1, 3, side, side).transpose(0, 2, 3, 1).reshape(len(rows), -1)
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
