@@ -113,7 +113,7 @@ def idle_core() -> Iterator[None]:
     """Let searches call a core that finds nothing."""
     with (
         patch.object(_core.RowSearcher, "search_one", lambda *_: 0),
-        patch.object(_core.VectorRuns, "nearest", lambda *_: True),
+        patch.object(_core, "scan_vectors", lambda *_: True),
         patch.object(_core.CodeScan, "search", lambda *_: True),
     ):
         yield

@@ -27,7 +27,7 @@ from _scale_build import Build, Figures, make_items, measured, memory_of_all, re
 from nestcode import Index, LinearCoder
 from nestcode.scale.shards import SAMPLE
 from nestcode.search.inverted_lists import default_list_bits
-from nestcode.search.plan import Budget
+from nestcode.search.planner import default_candidates
 
 SMALL, SHARD, PART, WIDTH = 5_000_000, 500_000, 5_000_000, 256
 TINY = 4  # times fewer items of another, whose lists are shorter
@@ -124,7 +124,7 @@ def write_rows(options: argparse.Namespace, path: Path) -> Path:
 
 def default_budget(count: float) -> int:
     """Return the candidates of a search that names none."""
-    return Budget().candidates(round(count))
+    return default_candidates(round(count))
 
 
 def budgets_of(count: int) -> list[int]:

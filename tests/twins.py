@@ -137,3 +137,26 @@ def check_all(hits: Hits, distances: Doubles, ids: Ids, error: float = 1e-5) -> 
     assert np.array_equal(hits.ids >= 0, np.isfinite(near))
     found = np.isfinite(near)
     assert np.allclose(hits.distances[found], near[found], rtol=1e-4, atol=error)
+
+
+def check_scan(ids: Ids, distances: NDArray[np.float32], true: Doubles, of: Ids) -> None:
+    """Check the hits of a scan: the nearest of all items, with their distances up to one rounding to float32.
+
+    `true` are the distances of each query to the items of ids `of`. Ties are in order of ids, but for those that
+    float64 rounds apart.
+    """
+    with np.errstate(over="ignore"):
+        rounding = 2.0**-23 * np.abs(true) + 1e-14 * np.abs(true).max(initial=0) * (true < 0).any() + 1e-15
+    wanted, near = nearest(true.astype(np.float32).astype(np.float64), of, ids.shape[1])
+    there = wanted >= 0
+    assert np.array_equal(ids >= 0, there)
+    assert np.isposinf(distances[~there]).all()
+    order = np.argsort(of)
+    for row, found, close, known, error in zip(ids, distances, near, true, rounding, strict=True):
+        places = order[np.searchsorted(of, row[row >= 0], sorter=order)]
+        assert len(np.unique(places)) == len(places)
+        assert (np.abs(found[: len(places)] - known[places]) <= error[places]).all()
+        found, close = found[: len(places)], close[: len(places)]
+        assert (np.abs(found - close) <= 2 * error[places]).all()
+        same = found[1:] == found[:-1]
+        assert (np.diff(row[: len(places)])[same] > 0).all()

@@ -20,8 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
                              rows = input.values<float>(nodes * features);
     const std::vector<Half> norms = input.values<Half>(nodes), factors = input.values<Half>(nodes);
     const std::vector<std::uint8_t> grouped = input.values<std::uint8_t>(nodes * columns);
-    std::vector<std::uint64_t> skipped = input.values<std::uint64_t>(nodes / 64 + 1);
-    if (input.number(1)) skipped.clear();
+    std::vector<std::uint64_t> allowed = input.values<std::uint64_t>(nodes / 64 + 1);
+    if (input.number(1)) allowed.clear();
     const std::size_t ef = 1 + input.number(40);
     std::vector<std::uint32_t> neighbors(nodes * kDegree), entries(kDegree);
     for (std::vector<std::uint32_t>* ids : {&entries, &neighbors})
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
             std::uint32_t positions[queries * k];
             std::int64_t visited[queries];
             search_graph(records, GraphVectors<float>{vectors, features}, projection, metric, asked.data(), queries, ef,
-                         {skipped, duplicates}, {k, distances, positions, visited}, available_simd().back(), 1);
+                         {allowed, duplicates}, {k, distances, positions, visited}, available_simd().back(), 1);
             for (const std::uint32_t position : positions) CHECK(position < nodes || position == UINT32_MAX);
             for (const std::int64_t many : visited) CHECK(many <= static_cast<std::int64_t>(nodes));
         }

@@ -48,7 +48,7 @@ struct AdcScorer {
             const std::uint8_t* code = scan.lists->codes[position];
             float score = metric == Metric::inner ? 0 : scan.lists->norms[position];
             for (std::size_t b = 0; b < bytes; ++b) score += tables[256 * b + code[b]];
-            if (clamp_to_finite(score) < top.threshold && scan.lists->is_live(position))
+            if (clamp_to_finite(score) < top.threshold && scan.lists->allowed.contains(position))
                 top.add(score, scan.lists->offset + position);
         }
     }

@@ -1,11 +1,12 @@
 // Codes of bit planes (scalar_quantizer.hpp) with their bits regrouped by direction, decoded for exhaustive search.
 //
-// AVX-512 decodes 64 codes at once, one in each lane: 32 bits of a code are a word, which is shifted until its lowest
-// bits are those of a direction, and these select one of its levels in registers. Codes become panels of rows
-// (inner_products.hpp), or inner products, with no row in between.
+// 64 codes are decoded at once: 32 bits of a code are a word, which is shifted until its lowest bits are those of a
+// direction, and these select one of its levels; in registers with AVX-512, where each lane has a code. Codes become
+// panels of rows (inner_products.hpp), or inner products, with no row in between.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -55,14 +56,13 @@ class RegroupedDecoder {
         }
     }
 
-#if NESTCODE_X86
     // 64 codes word by word.
     class Words {
       public:
-        explicit Words(const RegroupedDecoder& decoder)
+        Words(const RegroupedDecoder& decoder, Simd simd)
             : bytes_(decoder.bytes_),
               count_((bytes_ + 3) / 4),
-              panels_{Panel(count_), Panel(count_)},
+              panels_{Panel(count_, simd), Panel(count_, simd)},
               rows_(Panel::kRows * count_) {}
 
         void read(const std::uint8_t* const* codes) {
@@ -87,13 +87,27 @@ class RegroupedDecoder {
 
     // Decodes 64 codes into two panels, which were zero at first, and adds their centroids: null without a coarse
     // quantizer.
-    NESTCODE_AVX512 void decode(Words& words, const float* const* centroids, Panel* panels) const {
-        float *const first = panels[0].line(0), *const second = panels[1].line(0);
-        if (centroids == nullptr) return select(words, Write<false>{first, second});
-        for (std::size_t i = 0; i < 2; ++i) panels[i].pack(centroids + i * Panel::kRows);
-        select(words, Write<true>{first, second});
+    void decode(Words& words, const float* const* centroids, Panel* panels, Simd simd) const {
+        for (std::size_t i = 0; i < 2 && centroids != nullptr; ++i) panels[i].pack(centroids + i * Panel::kRows);
+#if NESTCODE_X86
+        if (simd == Simd::avx512)
+            return centroids == nullptr ? write<false>(words, panels) : write<true>(words, panels);
+#endif
+        static_cast<void>(simd);
+        for (const Selected& own : selected_)
+            for (std::size_t i = 0; i < 2; ++i) {
+                const float* const table = tables_.data() + own.table;
+                const float* const word = words.line(i, own.bit / 32);
+                float* const line = panels[i].line(own.direction);
+                for (std::size_t lane = 0; lane < Panel::kRows; ++lane) {
+                    const std::uint32_t bits = std::bit_cast<std::uint32_t>(word[lane]) >> own.bit % 32;
+                    const float level = table[bits & (own.size - 1)];
+                    line[lane] = centroids == nullptr ? level : line[lane] + level;
+                }
+            }
     }
 
+#if NESTCODE_X86
     // Writes the inner products of a row and of what 64 codes decode to, without their centroids.
     NESTCODE_AVX512 void multiply(Words& words, const float* row, float* out) const {
         const __m512 zero = _mm512_setzero_ps();
@@ -118,6 +132,11 @@ class RegroupedDecoder {
     }
 
 #if NESTCODE_X86
+    template <bool centered>
+    NESTCODE_AVX512 void write(Words& words, Panel* panels) const {
+        select(words, Write<centered>{panels[0].line(0), panels[1].line(0)});
+    }
+
     template <bool centered>
     struct Write {
         float *first, *second;  // panels

@@ -543,7 +543,8 @@ struct FastScanScorer {
                 std::uint32_t below = tile.limits[q] == INT16_MAX ? UINT32_MAX : tile.below[q];
                 for (; below != 0; below &= below - 1) {
                     const auto lane = static_cast<std::uint32_t>(std::countr_zero(below)), item = first + lane;
-                    if (item < begin || item >= end || !scan.lists->is_live(scan.centroid_begin + item)) continue;
+                    if (item < begin || item >= end || !scan.lists->allowed.contains(scan.centroid_begin + item))
+                        continue;
                     float distance = bases[q] + static_cast<float>(tile.sums[q][lane]) / tile.tables[q]->scale;
                     if (item_norms != nullptr) {
                         const float norm = item_norms[lane];

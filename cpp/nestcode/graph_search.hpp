@@ -21,7 +21,7 @@ constexpr std::uint64_t kVisited = 1;  // the last bit of a pool's key: ids have
 // Bitmaps of a graph's items, 64 in a word. Equal items have one node, the first of them: the others, its duplicates,
 // follow it, have no neighbors and are nobody's. As nodes of their own they would fill the pool before others enter.
 struct GraphItems {
-    std::span<const std::uint64_t> skipped = {};     // may not be returned; empty where all may
+    std::span<const std::uint64_t> allowed = {};     // may be returned; empty where all may
     std::span<const std::uint64_t> duplicates = {};  // and the first bit after the items; empty where there are none
 
     // Calls visit(id) for the items of a node that may be returned, until it returns false.
@@ -40,7 +40,8 @@ struct GraphItems {
     // The first item of a node, from `id` on, that may be returned. Words are skipped whole: a node may have many.
     std::uint32_t first_allowed(std::uint32_t id) const {
         do {
-            const auto skips = static_cast<std::uint32_t>(std::countr_one(word_from(skipped, id)));
+            const auto skips = static_cast<std::uint32_t>(
+                std::countr_one(id / 64 < allowed.size() ? ~allowed[id / 64] >> id % 64 : std::uint64_t{0}));
             const auto more = static_cast<std::uint32_t>(std::countr_one(word_from(duplicates, id) >> 1));
             const std::uint32_t rest = 64 - id % 64;  // of the word
             if (skips <= more) return id + skips;
@@ -207,7 +208,7 @@ class GraphPool {
         if (added == 0) return;
         size_ += added;
         cursor_ = std::min(cursor_, place_of(*std::min_element(found, found + added), begin(), size_));
-        if (items_.skipped.empty())
+        if (items_.allowed.empty())
             allowed_ += added;
         else
             for (std::size_t i = 0; i < added; ++i) allowed_ += items_.allows(id_of(found[i]));
@@ -245,7 +246,7 @@ class GraphPool {
     // Drops what comes after the ef-th item that may be returned and after the last tie.
     void shrink() {
         const std::size_t end = size_, ties = count_ties();
-        if (items_.skipped.empty()) {
+        if (items_.allowed.empty()) {
             size_ = allowed_ = std::max(ef_, ties);
         } else {
             const auto last_allowed = [&] { return items_.allows(id_of(begin()[size_ - 1])); };
@@ -410,9 +411,9 @@ inline void replace_nodes(TopK& top, const GraphItems& items, std::size_t k) {
     }
 }
 
-// Writes the k nearest items of each query that are not skipped: of those visited, by the distance of their vectors;
-// without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes,
-// `most` of which end a walk.
+// Writes the k nearest items of each query that are allowed: of those visited, by the distance of their vectors;
+// without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes; a walk is given up
+// at `most`.
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef, const GraphItems& items,
@@ -433,7 +434,7 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
                         if (items.allows(GraphPool::id_of(key)))
                             top.add(batch[q % GraphQueries::kBatch].distance(Hit::score(key), metric),
                                     GraphPool::id_of(key));
-                results.compared[begin + q] = static_cast<std::int64_t>(visited);
+                results.compared[begin + q] = visited < most ? static_cast<std::int64_t>(visited) : kGivenUp;
                 if (!items.duplicates.empty()) replace_nodes(top, items, results.k);
                 results.write(begin + q, top);
                 top.clear();
@@ -447,21 +448,21 @@ struct SearchedGraph {
     const GraphProjection* projection;
     const float* floats = nullptr;
     const Half* halves = nullptr;
-    GraphItems items = {};
+    std::span<const std::uint64_t> duplicates = {};
     std::uint32_t offset = 0;
 
     bool has_vectors() const { return floats != nullptr || halves != nullptr; }
 
-    // Searches for queries that are L2-normalized for the cosine.
-    void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, const SearchResults& results,
-                Simd simd) const {
+    // Searches for queries that are L2-normalized for the cosine; a walk is given up at `most` visited nodes.
+    void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, std::size_t most,
+                const GraphItems& items, const SearchResults& results, Simd simd) const {
         const std::size_t features = projection->features();
         if (halves != nullptr)
             search_graph(*records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef, items,
-                         results, simd, 1, true);
+                         results, simd, 1, true, most);
         else
             search_graph(*records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
-                         items, results, simd, 1, true);
+                         items, results, simd, 1, true, most);
     }
 };
 

@@ -252,7 +252,7 @@ struct HammingScorer {
             kernel(query, scan.lists->codes.slice(first, last), distances);
             for (std::uint32_t position = first; position < last; ++position) {
                 const auto score = static_cast<float>(distances[position - first]);
-                if (score < top.threshold && scan.lists->is_live(position))
+                if (score < top.threshold && scan.lists->allowed.contains(position))
                     top.add(score, scan.lists->offset + position);
             }
         }

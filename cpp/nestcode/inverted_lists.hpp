@@ -6,9 +6,11 @@
 // of the coarse quantizer; lists that differ only in their last `fine bits` share it and are adjacent.
 #pragma once
 
+#include <span>
+
+#include "bitmap.hpp"
 #include "checksum.hpp"
 #include "fastscan_blocks.hpp"
-#include "tombstones.hpp"
 #include "top_k.hpp"
 
 namespace nestcode {
@@ -30,16 +32,12 @@ struct InvertedLists {
     const std::uint32_t* starts;   // (lists + 1): the first position of each list, and the end
     FastScanBlocks blocks;         // for fast-scan, if there are any
     const float* norms = nullptr;  // for ADC: squared, of the decoded codes
-    const Tombstones* tombstones = nullptr;
+    Bitmap allowed = {};
     ScanGuards guards = {};
     std::uint32_t offset = 0;  // the number of items in the segments before this one
 
-    bool is_live(std::uint32_t position) const { return tombstones == nullptr || !tombstones->contains(position); }
-
     // The positions of lists [first, last).
     Range range(std::size_t first, std::size_t last) const { return {starts[first], starts[last]}; }
-
-    std::uint32_t live(Range range) const { return count_live(range, tombstones); }
 };
 
 // The minimum and maximum of some values, sixteen lanes at a time.
@@ -73,6 +71,7 @@ inline std::size_t find_byte(const std::vector<std::uint8_t>& bytes, std::uint8_
 class ProbeSelector {
   public:
     std::vector<std::uint8_t> probed;  // 1 for each selected list
+    float half_way = 0;                // a distance that the lists of half of the budget do not exceed
 
     explicit ProbeSelector(std::span<const std::uint32_t> sizes)
         : probed(sizes.size()), sizes_(sizes), bucket_of_(sizes.size()) {}
@@ -96,6 +95,10 @@ class ProbeSelector {
             odd[bucket[i + 1]] += sizes_[i + 1];
         }
         if (lists % 2 != 0) even[bucket[lists - 1]] += sizes_[lists - 1];
+        std::uint64_t half = 0;
+        int middle = 0;
+        for (; middle + 1 < kBuckets && 2 * half < candidates; ++middle) half += even[middle] + odd[middle];
+        half_way = step > 0 ? least + static_cast<float>(middle) / step : most;
         int last = 0;
         std::uint64_t held = 0;  // by the buckets before the last one
         for (; last + 1 < kBuckets && held + even[last] + odd[last] < candidates; ++last)
@@ -117,7 +120,7 @@ class ProbeSelector {
 
   private:
     static constexpr int kBuckets = 256;
-    std::span<const std::uint32_t> sizes_;  // live items of each list
+    std::span<const std::uint32_t> sizes_;  // allowed items of each list
     std::vector<std::uint8_t> bucket_of_;
     std::vector<std::pair<float, std::uint32_t>> border_lists_;
 };

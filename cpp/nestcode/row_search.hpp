@@ -2,19 +2,24 @@
 //
 //     row ──▶ L2-normalized, projected ──▶ candidates by inverted lists and graphs ──▶ reranked ──▶ top k
 //
-// Nothing but the rows changes between two searches of a snapshot, so a search allocates little and takes no other
-// input. It serves searches by the coder's own metric. Candidates are estimated by 4-bit fast-scan or ADC (search.hpp)
-// and by walks on graphs (graph_search.hpp), and reranked by stored vectors or by what their codes decode to.
+// Candidates are estimated by 4-bit fast-scan or ADC in inverted lists (search.hpp) and by walks on graphs
+// (graph_search.hpp), and reranked by stored vectors or by what their codes decode to. What else there is to rerank by
+// is left to the caller, who gets the candidates.
+//
+// Candidates are reranked until the others are not likely to be nearer: estimates err, and those that were reranked
+// show by how much. So coarse codes cost time and not recall. What would take longer than a scan of all allowed items
+// is given up: lists that pass many items that are not allowed, walks among them, and candidates that estimates do not
+// tell apart.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <numbers>
 #include <numeric>
 #include <optional>
 #include <variant>
 
 #include "adc.hpp"
-#include "bit_plane_panels.hpp"
 #include "bit_plane_sums.hpp"
 #include "graph_search.hpp"
 #include "prefix_tables.hpp"
@@ -72,7 +77,9 @@ using CoarseParts = std::variant<ProjectionBlocks, HalfProjectionBlocks>;
 
 // The projection of a coder: coefficients are inner products of directions with rows around the mean.
 struct RowProjection {
-    Metric metric;                      // l2 or cosine
+    Metric metric;                      // of the search
+    bool normalized;                    // whether the coder L2-normalizes items
+    double unit;                        // the norm that queries of the cosine are scaled to for estimates: an item's
     const double* mean;                 // (features)
     const float* directions;            // (directions, features): orthonormal
     std::size_t count;                  // of directions
@@ -94,6 +101,7 @@ struct RowProjection {
 class RowBatch {
   public:
     static constexpr std::size_t kBatch = 16;
+    static constexpr double kLargestSquare = 1e37;  // of a row whose distances fit float32
 
     RowBatch(const RowProjection& projection, std::size_t count, Simd simd)
         : RowBatch(projection, count, simd, project_kernel(simd)) {}
@@ -109,28 +117,36 @@ class RowBatch {
           mean_products_(count),
           squares_(count) {}
 
-    // Prepares rows, (count, features); returns false if one of them is better left to float64: a zero row has no
-    // direction, and squares of the largest and smallest floats leave their range.
+    // Prepares rows, (count, features); returns false if one of them is not finite, or distances to it exceed float32.
     template <class Real>
     bool prepare(const Real* rows, std::size_t count) {
         const std::size_t width = projection_.features();
         for (std::size_t q = 0; q < count; ++q) {
             const Real* row = rows + q * width;
-            const double norm = squares_[q] =
-                sum_in_double(width, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
+            squares_[q] = sum_in_double(width, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
             const double product = sum_in_double(width, [&](std::size_t f) { return row[f] * projection_.mean[f]; });
-            if (!(norm > 1e-24 && norm < 1e24)) return false;
-            const double scale = projection_.metric == Metric::cosine ? 1 / std::sqrt(norm) : 1;
+            double scale = 1, centering = 1;
+            if (projection_.metric == Metric::cosine) {
+                const double norm = std::sqrt(squares_[q]);
+                if (!(norm > 1e-140 && norm < 1e140) && norm != 0) return false;
+                scale = norm > 0 ? 1 / norm : 0;
+            } else if (!(squares_[q] < kLargestSquare)) {
+                return false;
+            }
+            if (projection_.metric == Metric::inner) centering = 0;
+            const double estimated = scale * projection_.unit;
             for (std::size_t f = 0; f < width; ++f) {
                 features_[q * width + f] = static_cast<float>(scale * row[f]);
-                centered_[q * width + f] = static_cast<float>(scale * row[f] - projection_.mean[f]);
+                centered_[q * width + f] = static_cast<float>(estimated * row[f] - centering * projection_.mean[f]);
             }
-            mean_products_[q] = scale * product;
+            mean_products_[q] = estimated * product;
         }
         project_(projection_.blocks, centered_.data(), count, products_.data());
         if (projection_.coarse) std::visit([&](const auto& parts) { project_on(parts, count); }, *projection_.coarse);
         return true;
     }
+
+    static bool in_range(double square) { return square > 1e-24 && square < 1e24; }
 
     const float* features(std::size_t q) const { return features_.data() + q * projection_.features(); }
     const float* centered(std::size_t q) const { return centered_.data() + q * projection_.features(); }
@@ -194,13 +210,11 @@ class RowBatch {
 struct SearchedSnapshot {
     const RowProjection* projection;
     const ListScoring* scoring = nullptr;  // where there are lists
-    std::span<const InvertedLists> segments = {};
-    std::span<const std::uint32_t> list_sizes = {};
     std::vector<SearchedGraph> graphs = {};
     std::vector<IdColumn> ids = {};               // of each run
     std::vector<std::size_t> ends = {};           // of each run's positions
     const VectorRuns* vectors = nullptr;          // what candidates are reranked by,
-    const CoefficientDecoder* decoder = nullptr;  // or what their codes decode to
+    const CoefficientDecoder* decoder = nullptr;  // or what their codes decode to; or neither
     std::vector<Rows> codes = {};                 // of each run, for the decoder
 
     std::vector<ChecksumGuard*> code_guards = {};  // of codes that are mapped from files; null in memory
@@ -209,8 +223,7 @@ struct SearchedSnapshot {
     bool damaged() const {
         const auto failed = [](const ChecksumGuard* guard) { return guard != nullptr && guard->first_damaged() >= 0; };
         return (vectors != nullptr && vectors->damaged()) || std::ranges::any_of(code_guards, failed) ||
-               std::ranges::any_of(ids, [&](const IdColumn& own) { return failed(own.guard()); }) ||
-               std::ranges::any_of(segments, [](const InvertedLists& lists) { return lists.guards.damaged(); });
+               std::ranges::any_of(ids, [&](const IdColumn& own) { return failed(own.guard()); });
     }
 
     std::pair<std::size_t, std::size_t> find(std::size_t position) const {
@@ -223,60 +236,95 @@ struct SearchedSnapshot {
     }
 };
 
-struct RowBudget {
-    std::size_t k;         // hits
-    std::uint64_t lists;   // candidates in inverted lists
-    std::size_t graphs;    // candidates of a walk
-    std::size_t reranked;  // candidates reranked, of the lists and of each graph
+// The items of a snapshot that a search may return.
+struct Selection {
+    std::vector<InvertedLists> segments = {};                 // with their bitmaps
+    std::vector<std::uint32_t> list_sizes = {};               // allowed items of each list, in all segments
+    std::vector<std::span<const std::uint64_t>> graphs = {};  // the bitmap of each; empty where all are allowed
+
+    bool damaged() const {
+        return std::ranges::any_of(segments, [](const InvertedLists& lists) { return lists.guards.damaged(); });
+    }
 };
+
+// How much a search may do.
+struct RowBudget {
+    std::size_t k;              // hits
+    ListBudget lists;           // of inverted lists
+    std::size_t graphs;         // candidates of a walk
+    std::size_t most_visited;   // nodes of a walk
+    std::size_t reranked;       // candidates that are reranked, of the lists and of each graph
+    std::size_t most_reranked;  // where that is not enough; 0 reranks no more
+    std::uint64_t most_listed;  // candidates in inverted lists, where these were not enough
+};
+
+// How many of the k nearest items are expected beyond some candidates, which have the least estimates of all,
+// ascending. Distances are taken for a linear function of their estimates with normal errors, and items beyond the
+// candidates for as dense, by estimate, as the second half of these.
+inline double expected_misses(std::span<const float> estimates, std::span<const float> distances, std::size_t k) {
+    const std::size_t count = estimates.size();
+    if (count <= k || count < 4) return static_cast<double>(k);
+    std::vector<float> sorted(distances.begin(), distances.end());
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k - 1), sorted.end());
+    const double farthest = sorted[k - 1], many = static_cast<double>(count), first = estimates[0], zero = distances[0];
+    double x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const double a = estimates[i] - first, b = distances[i] - zero;
+        x += a, y += b, xx += a * a, xy += a * b, yy += b * b;
+    }
+    xx -= x * x / many, xy -= x * y / many, yy -= y * y / many;
+    const double slope = xx > 0 ? std::max(xy / xx, 0.0) : 0;
+    const double error = std::sqrt(std::max(yy - slope * xy, 0.0) / (many - 2));
+    const double last =
+        zero + y / many + slope * (estimates[count - 1] - first - x / many);  // the least distance beyond
+    const double spread = slope * (estimates[count - 1] - estimates[count / 2]);
+    if (!(error > 0)) return last > farthest ? 0 : static_cast<double>(k);
+    if (!(spread > 0)) return static_cast<double>(k);
+    const double margin = (last - farthest) / error, density = many / 2 / spread;
+    const double tail = 0.5 * std::erfc(margin * std::numbers::sqrt2 / 2);
+    const double peak = std::exp(-0.5 * margin * margin) * std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2;
+    return density * error * (peak - margin * tail);
+}
 
 // Searches on one thread, batch by batch.
 class RowSearch {
   public:
-    RowSearch(const SearchedSnapshot& snapshot, const RowBudget& budget, std::size_t count, Simd simd)
+    static constexpr double kMissedShare = 0.1;  // of k, that may be expected beyond the candidates
+    static constexpr std::size_t kWiden = 4;     // times as many candidates are reranked next
+    static constexpr double kLateShare = 0.2;    // of k, that may be found in the second half of the candidates
+    static constexpr std::uint64_t kProbe = 2;   // times as many candidates are in the lists that are probed next
+
+    RowSearch(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget, std::size_t count,
+              Simd simd)
         : snapshot_(snapshot),
+          selection_(selection),
           budget_(budget),
           simd_(simd),
           batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
         if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
         const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
-        columns_ = snapshot.scoring != nullptr ? budget.reranked : 0;
+        if (snapshot.scoring != nullptr) list_columns_ = budget.reranked;
+        columns_ = list_columns_;
         for (const SearchedGraph& graph : snapshot.graphs) {
             graph_columns_.push_back(graph.has_vectors() ? budget.k : from_graphs);
             columns_ += graph_columns_.back();
         }
     }
 
+    // Candidates of a query.
+    std::size_t columns() const { return columns_; }
+
     // Writes the hits of rows, (count, features), at most kBatch of them; returns false if they are not to be trusted.
     template <class Real>
     bool search(const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared) {
         if (!batch_.prepare(rows, count)) return false;
-        scores_.resize(count * columns_);
-        positions_.resize(count * columns_);
-        visited_.resize(count);
-        std::fill_n(compared, count, 0);
-        std::size_t column = 0;
-        const auto results = [&](std::size_t k) {
-            return SearchResults{k, scores_.data() + count * column, positions_.data() + count * column,
-                                 visited_.data()};
-        };
-        const auto add_visited = [&] {
-            for (std::size_t q = 0; q < count; ++q) compared[q] += visited_[q];
-        };
-        if (snapshot_.scoring != nullptr) {
-            estimate_lists(count, results(budget_.reranked));
-            add_visited();
-            column += budget_.reranked;
-        }
-        for (std::size_t g = 0; g < snapshot_.graphs.size(); ++g) {
-            snapshot_.graphs[g].search(metric(), batch_.features(0), count, budget_.graphs, results(graph_columns_[g]),
-                                       simd_);
-            add_visited();
-            column += graph_columns_[g];
-        }
+        find(count, compared);
         for (std::size_t q = 0; q < count; ++q) {
-            gather(q, count);
-            rerank(q);
+            if (compared[q] == kGivenUp) continue;
+            if (!rerank_enough(q, count, compared[q])) {
+                compared[q] = kGivenUp;
+                continue;
+            }
             // Distances that exceed float32 come in no order.
             constexpr float largest = std::numeric_limits<float>::max();
             if (!std::ranges::all_of(near_, [](float distance) { return distance < largest; })) return false;
@@ -286,10 +334,61 @@ class RowSearch {
         return true;
     }
 
+    // Writes the estimates and positions of the candidates, (count, columns): those of lists, then of each graph, in
+    // order; missing ones come last, at position UINT32_MAX.
+    template <class Real>
+    bool candidates(const Real* rows, std::size_t count, float* scores, std::uint32_t* positions,
+                    std::int64_t* compared) {
+        if (!batch_.prepare(rows, count)) return false;
+        find(count, compared);
+        for (std::size_t q = 0; q < count; ++q, scores += columns_, positions += columns_) {
+            const auto copy = [&](std::size_t column, std::size_t many, std::uint32_t offset) {
+                const std::size_t own = count * column + q * many;
+                std::copy_n(scores_.data() + own, many, scores + column);
+                for (std::size_t i = 0; i < many; ++i)
+                    positions[column + i] =
+                        positions_[own + i] == UINT32_MAX ? UINT32_MAX : positions_[own + i] + offset;
+            };
+            copy(0, list_columns_, 0);
+            std::size_t column = list_columns_;
+            for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++])
+                copy(column, graph_columns_[g], snapshot_.graphs[g].offset);
+        }
+        return true;
+    }
+
   private:
     Metric metric() const { return snapshot_.projection->metric; }
 
-    void estimate_lists(std::size_t count, const SearchResults& results) {
+    // Finds the candidates of all queries: those of least estimated distance.
+    void find(std::size_t count, std::int64_t* compared) {
+        scores_.resize(count * columns_);
+        positions_.resize(count * columns_);
+        visited_.resize(count);
+        std::fill_n(compared, count, 0);
+        if (snapshot_.scoring != nullptr) {
+            list_distances_.resize(count * selection_.list_sizes.size());
+            half_way_.assign(count, std::numeric_limits<float>::infinity());
+            estimate_lists(
+                0, count, budget_.lists,
+                {list_columns_, scores_.data(), positions_.data(), compared, list_distances_.data(), half_way_.data()});
+            in_lists_.assign(compared, compared + count);
+        }
+        std::size_t column = list_columns_;
+        for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
+            const SearchedGraph& graph = snapshot_.graphs[g];
+            graph.search(metric(), batch_.features(0), count, budget_.graphs, budget_.most_visited,
+                         {selection_.graphs[g], graph.duplicates},
+                         {graph_columns_[g], scores_.data() + count * column, positions_.data() + count * column,
+                          visited_.data()},
+                         simd_);
+            for (std::size_t q = 0; q < count; ++q)
+                compared[q] = std::min(compared[q], visited_[q]) == kGivenUp ? kGivenUp : compared[q] + visited_[q];
+        }
+    }
+
+    // Writes the best of queries `first` to `first + count` by inverted lists.
+    void estimate_lists(std::size_t first, std::size_t count, const ListBudget& budget, const SearchResults& results) {
         const ListScoring& scoring = *snapshot_.scoring;
         const RowProjection& projection = *snapshot_.projection;
         const bool by_angle = metric() == Metric::cosine;
@@ -300,10 +399,10 @@ class RowSearch {
         fine_.resize(count * scoring.fine_parts.count());
         estimating_.assign(count * projection.count, 0);
         for (std::size_t q = 0; q < count; ++q) {
-            const float *coefficients = batch_.coefficients(q), *products = batch_.coarse_products(q);
+            const float *coefficients = batch_.coefficients(first + q), *products = batch_.coarse_products(first + q);
             for (std::size_t c = 0; c < scoring.coarse; ++c)
                 coarse_[q * scoring.coarse + c] = products[c] + scoring.coarse_offsets[c];
-            if (by_angle) offsets_[q] = batch_.mean_product(q);
+            if (by_angle) offsets_[q] = batch_.mean_product(first + q);
             for (std::size_t d = 0; d < dims; ++d)
                 fine_rows_[q * dims + d] = coefficients[d] + (by_angle ? projection.mean_coefficients[d] : 0);
             std::copy_n(coefficients, projection.used, estimating_.data() + q * projection.count);
@@ -315,69 +414,143 @@ class RowSearch {
                 std::copy_n(fine_.data() + q * stride, scoring.fine, fine_.data() + q * scoring.fine);
         const CentroidDistances centroids{coarse_.data(), fine_.data(),   offsets_.data(), scoring.scales,
                                           scoring.shifts, scoring.coarse, scoring.fine};
-        if (scoring.groups != nullptr) return fastscan(count, centroids, results);
-        adc(count, centroids, results);
+        if (scoring.groups != nullptr) return fastscan(first, count, centroids, budget, results);
+        adc(count, centroids, budget, results);
     }
 
-    void fastscan(std::size_t count, const CentroidDistances& centroids, const SearchResults& results) const {
+    template <class ScorerOf>
+    void probe(std::size_t count, int fine_bits, const CentroidDistances& centroids, const ListBudget& budget,
+               const SearchResults& results, const ScorerOf& scorer_of) const {
+        nestcode::search(selection_.segments, selection_.list_sizes, count, budget, fine_bits, results, 1, centroids,
+                         scorer_of);
+    }
+
+    void fastscan(std::size_t first, std::size_t count, const CentroidDistances& centroids, const ListBudget& budget,
+                  const SearchResults& results) const {
         const ListScoring& scoring = *snapshot_.scoring;
         const RowProjection& projection = *snapshot_.projection;
         float bias_unit = 0;
-        for (const InvertedLists& lists : snapshot_.segments) bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
-        const bool by_angle = metric() == Metric::cosine;
+        for (const InvertedLists& lists : selection_.segments) bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
         const FastScanKernel kernel = fastscan_kernel(simd_);
         const TableKernels tables = table_kernels(simd_);
         const int shift = std::countr_zero(scoring.coarse) - std::countr_zero(scoring.parent_count);
-        nestcode::search(snapshot_.segments, snapshot_.list_sizes, count, budget_.lists, std::countr_zero(scoring.fine),
-                         results, 1, centroids, [&](std::size_t q) {
-                             return FastScanScorer{kernel,
-                                                   tables,
-                                                   scoring.groups,
-                                                   estimating_.data() + q * projection.count,
-                                                   projection.count,
-                                                   scoring.parents,
-                                                   shift,
-                                                   bias_unit,
-                                                   metric(),
-                                                   centroids.coarse_products + q * scoring.coarse,
-                                                   scoring.norms,
-                                                   by_angle ? projection.mean_square - 2 * batch_.mean_product(q) : 0};
-                         });
+        probe(count, std::countr_zero(scoring.fine), centroids, budget, results, [&](std::size_t q) {
+            return FastScanScorer{
+                kernel,
+                tables,
+                scoring.groups,
+                estimating_.data() + q * projection.count,
+                projection.count,
+                metric() == Metric::inner ? nullptr : scoring.parents,
+                shift,
+                bias_unit,
+                metric(),
+                centroids.coarse_products + q * scoring.coarse,
+                scoring.norms,
+                projection.normalized ? projection.mean_square - 2 * batch_.mean_product(first + q) : 0};
+        });
     }
 
-    void adc(std::size_t count, const CentroidDistances& centroids, const SearchResults& results) {
+    void adc(std::size_t count, const CentroidDistances& centroids, const ListBudget& budget,
+             const SearchResults& results) {
         const ListScoring& scoring = *snapshot_.scoring;
         for (float& value : estimating_) value *= -2;
         tables_.resize(count * scoring.codebooks->count());
         project_kernel(simd_)(*scoring.codebooks, estimating_.data(), count, tables_.data());
-        nestcode::search(snapshot_.segments, snapshot_.list_sizes, count, budget_.lists, 0, results, 1, centroids,
-                         [&](std::size_t q) {
-                             return AdcScorer{tables_.data() + q * scoring.codebooks->count(), scoring.bytes, metric()};
-                         });
+        probe(count, 0, centroids, budget, results, [&](std::size_t q) {
+            return AdcScorer{tables_.data() + q * scoring.codebooks->count(), scoring.bytes, metric()};
+        });
+    }
+
+    // Reranks the candidates of a query, and more of them while others may be nearer; returns false where that would
+    // take longer than a scan.
+    bool rerank_enough(std::size_t q, std::size_t count, std::int64_t& compared) {
+        const float* scores = scores_.data() + q * list_columns_;
+        const std::uint32_t* positions = positions_.data() + q * list_columns_;
+        const std::size_t lists = selection_.list_sizes.size();
+        const float *distances = list_distances_.data() + q * lists, *half_way = half_way_.data() + q;
+        ListBudget budget = budget_.lists;
+        for (std::size_t columns = list_columns_;;) {
+            gather(q, count, scores, positions, columns);
+            const std::size_t listed = listed_;
+            rerank(q);
+            if (budget_.most_reranked == 0 || list_columns_ == 0) return true;
+            const auto k = static_cast<double>(budget_.k);
+            if (listed == columns &&
+                expected_misses({scores, listed}, {near_.data(), listed}, budget_.k) > kMissedShare * k) {
+                columns *= kWiden;
+                if (columns > budget_.most_reranked) return false;
+            } else if (budget.candidates < budget_.most_listed && lists > 1 &&
+                       static_cast<double>(count_late(listed, distances, *half_way)) > kLateShare * k) {
+                budget.candidates *= kProbe;
+            } else {
+                return true;
+            }
+            wide_scores_.resize(columns);
+            wide_positions_.resize(columns);
+            wide_distances_.resize(lists);
+            std::int64_t again = 0;
+            estimate_lists(q, 1, budget,
+                           {columns, wide_scores_.data(), wide_positions_.data(), &again, wide_distances_.data(),
+                            &wide_half_way_});
+            if (again == kGivenUp) return false;
+            compared += again - in_lists_[q];
+            in_lists_[q] = again;
+            scores = wide_scores_.data();
+            positions = wide_positions_.data();
+            distances = wide_distances_.data();
+            half_way = &wide_half_way_;
+        }
+    }
+
+    // How many of the k nearest items lie in lists beyond those that hold half of the candidates: if many do, more lie
+    // in lists that were not probed.
+    std::size_t count_late(std::size_t listed, const float* distances, float half_way) {
+        if (near_.size() <= budget_.k) return 0;
+        sorted_.assign(near_.begin(), near_.end());
+        const auto kth = sorted_.begin() + static_cast<std::ptrdiff_t>(budget_.k - 1);
+        std::nth_element(sorted_.begin(), kth, sorted_.end());
+        std::size_t late = 0;
+        for (std::size_t i = 0; i < listed; ++i) late += near_[i] <= *kth && distances[list_of(found_[i])] > half_way;
+        return late;
+    }
+
+    // The inverted list of an item.
+    std::size_t list_of(std::uint32_t position) const {
+        const InvertedLists* lists = &selection_.segments.front();
+        for (const InvertedLists& one : selection_.segments)
+            if (one.offset <= position && position < one.offset + one.codes.count) lists = &one;
+        const std::uint32_t* const last = lists->starts + selection_.list_sizes.size() + 1;
+        return static_cast<std::size_t>(std::upper_bound(lists->starts, last, position - lists->offset) -
+                                        lists->starts) -
+               1;
     }
 
     // Collects the positions and ids of a query's candidates, and the distances that a walk computed from the same
     // float16; the others are NaN.
-    void gather(std::size_t q, std::size_t count) {
+    void gather(std::size_t q, std::size_t count, const float* scores, const std::uint32_t* positions,
+                std::size_t columns) {
         ids_.clear();
         found_.clear();
         near_.clear();
-        std::size_t column = 0;
-        const auto take = [&](std::size_t many, std::uint32_t offset, bool compared) {
-            const std::size_t first = count * column + q * many;
-            for (std::size_t i = first; i < first + many && positions_[i] != UINT32_MAX; ++i) {
-                const std::uint32_t position = positions_[i] + offset;
+        const auto take = [&](const float* own, const std::uint32_t* at, std::size_t many, std::uint32_t offset,
+                              bool compared) {
+            for (std::size_t i = 0; i < many && at[i] != UINT32_MAX; ++i) {
+                const std::uint32_t position = at[i] + offset;
                 found_.push_back(position);
                 ids_.push_back(snapshot_.id_at(position));
-                near_.push_back(compared ? std::max(scores_[i], 0.0f) : std::numeric_limits<float>::quiet_NaN());
+                near_.push_back(compared ? std::max(own[i], 0.0f) : std::numeric_limits<float>::quiet_NaN());
                 if (compared) snapshot_.vectors->touch(position);
             }
-            column += many;
         };
-        if (snapshot_.scoring != nullptr) take(budget_.reranked, 0, false);
-        for (std::size_t g = 0; g < snapshot_.graphs.size(); ++g)
-            take(graph_columns_[g], snapshot_.graphs[g].offset,
+        take(scores, positions, columns, 0, false);
+        listed_ = found_.size();
+        std::size_t column = list_columns_;
+        for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
+            const std::size_t own = count * column + q * graph_columns_[g];
+            take(scores_.data() + own, positions_.data() + own, graph_columns_[g], snapshot_.graphs[g].offset,
                  snapshot_.vectors != nullptr && snapshot_.graphs[g].halves != nullptr);
+        }
     }
 
     void rerank(std::size_t q) {
@@ -389,7 +562,9 @@ class RowSearch {
         (*sums_)(
             batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
             [&](std::size_t i, const RowSums& sums) {
-                near_[own(i)] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[own(i)], sums);
+                near_[own(i)] = metric() == Metric::l2      ? sums.norm
+                                : metric() == Metric::inner ? -sums.product
+                                                            : cosine_distance(q, found_[own(i)], sums);
             });
     }
 
@@ -399,6 +574,23 @@ class RowSearch {
     }
 
     void rerank_codes(std::size_t q) {
+        const RowProjection& projection = *snapshot_.projection;
+        const std::size_t directions = snapshot_.decoder->directions;
+        const float* coefficients = batch_.coefficients(q);
+        rest_ = batch_.mean_product(q);
+        around_zero_.assign(coefficients, coefficients + directions);
+        if (metric() == Metric::cosine) {
+            const auto scale = static_cast<float>(1 / projection.unit);
+            rest_ *= scale;
+            for (std::size_t d = 0; d < directions; ++d) {
+                around_zero_[d] = scale * (coefficients[d] + projection.mean_coefficients[d]);
+                rest_ -= around_zero_[d] * projection.mean_coefficients[d];
+            }
+            if (batch_.square(q) == 0) {  // the rest of rounding
+                std::ranges::fill(around_zero_, 0.0f);
+                rest_ = 0;
+            }
+        }
         if (!rerank_bit_planes(q)) rerank_decoded(q);
     }
 
@@ -408,17 +600,14 @@ class RowSearch {
         const CoefficientDecoder& decoder = *snapshot_.decoder;
         const BitPlaneKernel kernel = bit_plane_kernel(simd_);
         if (kernel == nullptr || decoder.codebooks != nullptr || decoder.centroid_bits != 0) return false;
-        const bool by_angle = metric() == Metric::cosine;
+        const bool by_angle = metric() == Metric::cosine, squares = metric() == Metric::l2;
         const std::size_t bytes = snapshot_.codes.front().bytes;
-        const float* coefficients = batch_.coefficients(q);
-        around_zero_.resize(decoder.directions);
-        float product = batch_.mean_product(q);
-        for (std::size_t d = 0; d < decoder.directions; ++d) {
-            around_zero_[d] = by_angle ? coefficients[d] + projection.mean_coefficients[d] : -coefficients[d];
-            product -= around_zero_[d] * projection.mean_coefficients[d];
-        }
-        const ShiftedQuery query{around_zero_.data(), by_angle ? projection.mean_coefficients : around_zero_.data()};
-        const float outside = by_angle ? projection.mean_outside : batch_.outside(q);
+        shifts_.assign(decoder.directions, 0);
+        if (by_angle) std::copy_n(projection.mean_coefficients, decoder.directions, shifts_.data());
+        if (squares)
+            for (std::size_t d = 0; d < decoder.directions; ++d) shifts_[d] = -around_zero_[d];
+        const ShiftedQuery query{around_zero_.data(), shifts_.data()};
+        const float outside = by_angle ? projection.mean_outside : squares ? batch_.outside(q) : 0;
         packed_.resize(bytes * kLanes);
         for (std::size_t first = 0; first < found_.size(); first += kLanes) {
             const std::size_t many = std::min(kLanes, found_.size() - first);
@@ -429,9 +618,11 @@ class RowSearch {
             float products[kLanes], norms[kLanes];
             kernel(packed_.data(), decoder.direction_bits, decoder.levels, query, products, norms);
             for (std::size_t i = 0; i < many; ++i) {
-                const float norm = norms[i] + outside;
+                const float norm = norms[i] + outside, product = products[i] + rest_;
                 if (by_angle && !(norm > 1e-30f && norm < 1e30f)) return false;
-                near_[first + i] = by_angle ? std::max(2 - 2 * (products[i] + product) / std::sqrt(norm), 0.0f) : norm;
+                near_[first + i] = squares    ? norm
+                                   : by_angle ? std::max(2 - 2 * product / std::sqrt(norm), 0.0f)
+                                              : -product;
             }
         }
         return true;
@@ -454,447 +645,78 @@ class RowSearch {
         for (std::size_t i = 0; i < many; ++i) std::copy_n(code_of(found_[i]), bytes, packed_.data() + i * bytes);
         decoded_.resize(many * directions);
         decoder({packed_.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)}, decoded_.data());
-        const float* coefficients = batch_.coefficients(q);
         if (metric() == Metric::l2) {
             const float outside = batch_.outside(q);
             for (std::size_t i = 0; i < many; ++i)
-                near_[i] = squared_distance(coefficients, decoded_.data() + i * directions, directions) + outside;
+                near_[i] =
+                    squared_distance(around_zero_.data(), decoded_.data() + i * directions, directions) + outside;
             return;
-        }
-        around_zero_.resize(directions);
-        float product = batch_.mean_product(q);
-        for (std::size_t d = 0; d < directions; ++d) {
-            around_zero_[d] = coefficients[d] + projection.mean_coefficients[d];
-            product -= around_zero_[d] * projection.mean_coefficients[d];
         }
         order_.resize(many);
         for (std::size_t i = 0; i < many; ++i) order_[i] = static_cast<std::int64_t>(i);
+        Complement complement{nullptr, 0, &rest_};
+        if (metric() == Metric::cosine) complement = {projection.mean_coefficients, projection.mean_outside, &rest_};
         nestcode::rerank(MatrixReader{decoded_.data(), directions}, around_zero_.data(), 1, order_.data(), many,
-                         Metric::cosine, {projection.mean_coefficients, projection.mean_outside, &product},
-                         near_.data(), 1);
+                         metric(), complement, near_.data(), 1);
     }
 
     const SearchedSnapshot& snapshot_;
+    const Selection& selection_;
     const RowBudget& budget_;
     const Simd simd_;
     RowBatch batch_;
     std::optional<VectorSums> sums_;
-    std::size_t columns_;
+    std::size_t columns_ = 0, list_columns_ = 0, listed_ = 0;
+    float rest_ = 0;  // what inner products with coefficients lack
     std::vector<std::size_t> graph_columns_;
-    std::vector<float> scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, near_, decoded_,
-        around_zero_;
-    std::vector<std::uint32_t> positions_, found_;
-    std::vector<std::int64_t> visited_, ids_, order_;
+    std::vector<float> scores_, wide_scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, near_,
+        decoded_, around_zero_, shifts_;
+    std::vector<std::uint32_t> positions_, wide_positions_, found_;
+    std::vector<float> list_distances_, half_way_, wide_distances_, sorted_;
+    float wide_half_way_ = 0;
+    std::vector<std::int64_t> visited_, in_lists_, ids_, order_;
     std::vector<std::uint8_t> packed_;
 };
 
-// Writes the k nearest items of each row, (count, k), nearest first, and how many items each was compared with. Returns
-// false, with nothing to be trusted, if a row takes float64, distances exceed float32, or what was read is damaged.
-template <class Real>
-bool search_rows(const SearchedSnapshot& snapshot, const RowBudget& budget, const Real* rows, std::size_t count,
-                 std::int64_t* ids, float* distances, std::int64_t* compared, Simd simd, std::size_t threads) {
+// Calls act(search, first row, count) for batches of rows on several threads, until it returns false. Returns whether
+// it never did, and all that was read is undamaged.
+template <class Act>
+bool for_each_batch(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
+                    std::size_t count, Simd simd, std::size_t threads, const Act& act) {
     std::atomic<bool> done = true;
-    const std::size_t features = snapshot.projection->features();
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
-        RowSearch search(snapshot, budget, end - begin, simd);
+        RowSearch search(snapshot, selection, budget, end - begin, simd);
         for (std::size_t q = begin; q < end && done; q += RowBatch::kBatch)
-            if (!search.search(rows + q * features, std::min(RowBatch::kBatch, end - q), ids + q * budget.k,
-                               distances + q * budget.k, compared + q))
-                done = false;
+            if (!act(search, q, std::min(RowBatch::kBatch, end - q))) done = false;
     });
-    return done && !snapshot.damaged();
+    return done && !snapshot.damaged() && !selection.damaged();
 }
 
-// Items that may be found, as lookup tables over all bits of their codes score them.
-struct ScannedCodes {
-    Rows indices;                             // of the tables' entries, a byte each
-    const std::int64_t* centroids = nullptr;  // null without a coarse quantizer
-    const float* squares = nullptr;           // squared norms of the coefficients
-    const float* norms = nullptr;             // of what codes decode to in features, the mean included
-};
-
-// What ranks codes: lookup tables, or levels that their regrouped bits select.
-struct ScanTables {
-    RegroupedBits bits;
-    const float* entries;  // (bytes, most, 256): levels by byte
-    double operations;     // how many roundings an inner product goes through at most
-};
-
-// Exhaustive search of codes, exact in two passes as that of vectors (scan.hpp).
-class CodeScan {
-  public:
-    CodeScan(const SearchedSnapshot& snapshot, const ScanTables& tables, std::span<const ScannedCodes> runs,
-             const std::int64_t* ids)
-        : snapshot_(snapshot),
-          tables_(tables),
-          runs_(runs),
-          ids_(ids),
-          decoder_(tables.bits, snapshot.decoder->levels) {
-        float largest = 0;
-        for (const ScannedCodes& run : runs) {
-            count_ += run.indices.count;
-            ends_.push_back(count_);
-            for (std::size_t i = 0; i < run.indices.count; ++i) {
-                shortest_ = std::min(shortest_, run.norms[i]);
-                longest_ = std::max(longest_, run.norms[i]);
-                largest = std::max(largest, run.squares[i]);
-            }
-        }
-        const RowProjection& projection = *snapshot.projection;
-        const double* mean = projection.mean;
-        const std::size_t features = projection.features();
-        mean_square_ = sum_in_double(features, [=](std::size_t f) { return mean[f] * mean[f]; });
-        for (std::size_t d = 0; d < projection.count; ++d) {
-            const float* direction = projection.directions + d * features;
-            mean_.push_back(sum_in_double(features, [=](std::size_t f) { return mean[f] * direction[f]; }));
-        }
-        const CoefficientDecoder& decoder = *snapshot.decoder;
-        const std::size_t centroids = decoder.centroid_bits == 0 ? 0 : std::size_t{1} << decoder.centroid_bits;
-        double longest = 0;  // of the centroids
-        for (std::size_t c = 0; c < centroids; ++c) {
-            const float* centroid = decoder.centroids + c * projection.count;
-            mean_products_.push_back(
-                sum_in_double(projection.count, [&](std::size_t d) { return mean_[d] * centroid[d]; }));
-            longest = std::max(longest, squared_norm(centroid, projection.count));
-        }
-        largest_ = std::sqrt(static_cast<double>(largest)) * (1 + 0x1p-10) + 2 * std::sqrt(longest);
-    }
-
-    // Writes the k nearest items of a row, or returns false where that takes a batch in float64. The metric is that of
-    // the projection, or any for l2.
-    template <class Real>
-    bool search(const Real* row, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
-                std::size_t threads) const {
-        const RowProjection& projection = *snapshot_.projection;
-        RowBatch batch(projection, 1, simd);
-        if (!batch.prepare(row, 1) || !keeps_digits(batch, 0, metric)) return false;
-        const Query query =
-            metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, metric);
-        std::vector<float> estimates;
-        estimate(batch, query, metric, estimates, simd, threads);
-        const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
-            std::vector<float> decoded(projection.count);
-            for (const std::size_t item : close) {
-                const auto [run, at] = find(item);
-                decoder_.decode(run->indices[at], decoded.data());
-                const float* const own = centroid(*run, at);
-                for (std::size_t d = 0; d < projection.count && own != nullptr; ++d) decoded[d] += own[d];
-                *out++ = distance(query, batch.coefficients(0), decoded.data(), metric);
-            }
-        };
-        const double roundings = tables_.operations + 2 * static_cast<double>(projection.features());
-        return rank_by_estimates(estimates, bound(query, roundings), 0, ids_, k, top_distances, top_ids, exact);
-    }
-
-    // Writes the k nearest items of each row, (count, k), or returns false where that takes a batch in float64, and for
-    // other instruction sets than AVX-512: there BLAS multiplies.
-    template <class Real>
-    bool search_batch(const Real* rows, std::size_t count, Metric metric, std::size_t k, float* top_distances,
-                      std::int64_t* top_ids, Simd simd, std::size_t threads) const {
-#if NESTCODE_X86
-        if (simd != Simd::avx512) return false;
-        constexpr std::size_t most = 256;  // rows at once
-        const std::size_t features = snapshot_.projection->features();
-        std::atomic<bool> done = true;
-        parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t q = begin; q < end && done; q += most)
-                if (!search_together(rows + q * features, std::min(most, end - q), metric, k, top_distances + q * k,
-                                     top_ids + q * k))
-                    done = false;
-        });
-        return done;
-#else
-        return false;
-#endif
-    }
-
-  private:
-    struct Query {
-        std::vector<double> weights;  // (directions): what decoded coefficients are multiplied by
-        double scale = 1;             // of the row's own coefficients in them
-        double constant = 0;  // the squared distance to the span of the directions; or the product with the mean
-        double square = 0;    // of the row around the mean
-        double reach = 0;     // the magnitude that rounding errors are relative to
+// Writes the k nearest items of each row, (count, k), nearest first, and how many items each was compared with,
+// kGivenUp where a scan takes less. Returns false, with nothing to be trusted, if a row or a distance exceeds float32,
+// or what was read is damaged.
+template <class Real>
+bool search_rows(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
+                 const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared,
+                 Simd simd, std::size_t threads) {
+    const std::size_t features = snapshot.projection->features();
+    const auto act = [&](RowSearch& search, std::size_t q, std::size_t many) {
+        return search.search(rows + q * features, many, ids + q * budget.k, distances + q * budget.k, compared + q);
     };
+    return for_each_batch(snapshot, selection, budget, count, simd, threads, act);
+}
 
-    // A row as squared distances of coefficients take it: of the l2 metric, or of the cosine of L2-normalized items.
-    Query around_mean(const RowBatch& batch, std::size_t q, double outside) const {
-        const RowProjection& projection = *snapshot_.projection;
-        Query query{{batch.coefficients(q), batch.coefficients(q) + projection.count}, 1, outside};
-        query.square = squared_norm(query.weights.data(), projection.count) + query.constant;
-        const double longest = std::sqrt(query.square) + largest_;
-        query.reach = longest * longest;
-        if (projection.metric == Metric::l2) return query;
-        query.reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
-        query.reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
-        return query;
-    }
-
-    // Whether coefficients around the mean tell those around zero: float32 loses rows that are far shorter than it.
-    bool keeps_digits(const RowBatch& batch, std::size_t q, Metric metric) const {
-        return metric == snapshot_.projection->metric || 256 * batch.square(q) >= mean_square_;
-    }
-
-    // A row as inner products take it, L2-normalized for the cosine, where items are not.
-    Query around_zero(const RowBatch& batch, std::size_t q, Metric metric) const {
-        const RowProjection& projection = *snapshot_.projection;
-        Query query;
-        const double norm = std::sqrt(batch.square(q));
-        if (metric == Metric::cosine) query.scale = 1 / norm;
-        query.constant = query.scale * batch.mean_product_in_double(q);
-        for (std::size_t d = 0; d < projection.count; ++d)
-            query.weights.push_back(query.scale * (batch.coefficients(q)[d] + mean_[d]));
-        const double length = query.scale * (2 * norm + std::sqrt(mean_square_));
-        query.reach = length * largest_;
-        if (metric == Metric::cosine) query.reach = 2 * (length + 1) * (largest_ + std::sqrt(mean_square_)) / shortest_;
-        return query;
-    }
-
-    // The squared distance of a row to the span of the directions: a difference of squares where it cancels little.
-    double outside(const RowBatch& batch, std::size_t q) const {
-        const RowProjection& projection = *snapshot_.projection;
-        const double square = squared_norm(batch.centered(q), projection.features());
-        const double rest = square - squared_norm(batch.coefficients(q), projection.count);
-        return rest > square / 16 ? rest : batch.outside(q);
-    }
-
-    template <class Real>
-    static double squared_norm(const Real* values, std::size_t count) {
-        return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(values[i]) * values[i]; });
-    }
-
-    // What the errors of estimates are at most, given how many roundings a product goes through.
-    static double bound(const Query& query, double roundings) { return 2 * roundings * kUnit * query.reach; }
-
-    // The run of an item, and its place there.
-    std::pair<const ScannedCodes*, std::size_t> find(std::size_t item) const {
-        const auto run = static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
-        return {&runs_[run], item - (run == 0 ? 0 : ends_[run - 1])};
-    }
-
-    const float* centroid(const ScannedCodes& run, std::size_t at) const {
-        if (run.centroids == nullptr) return nullptr;
-        return snapshot_.decoder->centroids + static_cast<std::size_t>(run.centroids[at]) * snapshot_.projection->count;
-    }
-
-#if NESTCODE_X86
-    static constexpr std::size_t kCodes = RegroupedDecoder::kCodes;
-
-    // Codes decoded 64 at a time.
-    struct Decoded {
-        RegroupedDecoder::Words words;
-        Panel panels[2];
-
-        Decoded(const RegroupedDecoder& decoder, std::size_t directions)
-            : words(decoder), panels{Panel(directions), Panel(directions)} {}
+// Writes the estimates and positions of each row's candidates, (count, columns), for the caller to rerank.
+template <class Real>
+bool find_candidates(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
+                     const Real* rows, std::size_t count, float* scores, std::uint32_t* positions,
+                     std::int64_t* compared, Simd simd, std::size_t threads) {
+    const std::size_t features = snapshot.projection->features();
+    const auto act = [&](RowSearch& search, std::size_t q, std::size_t many) {
+        const std::size_t first = q * search.columns();
+        return search.candidates(rows + q * features, many, scores + first, positions + first, compared + q);
     };
-
-    // Decodes `count` items, at most 64; item_at(i) returns the run and the place of one.
-    template <class ItemAt>
-    void decode(std::size_t count, const ItemAt& item_at, Decoded& out) const {
-        const std::uint8_t* codes[kCodes];
-        const float* centroids[kCodes];
-        for (std::size_t i = 0; i < kCodes; ++i) {
-            const auto [run, at] = item_at(std::min(i, count - 1));  // the last one fills up
-            codes[i] = run->indices[at];
-            centroids[i] = centroid(*run, at);
-        }
-        out.words.read(codes);
-        decoder_.decode(out.words, centroids[0] == nullptr ? nullptr : centroids, out.panels);
-    }
-
-    template <class Real>
-    NESTCODE_AVX512 bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k,
-                                         float* top_distances, std::int64_t* top_ids) const {
-        const RowProjection& projection = *snapshot_.projection;
-        const std::size_t directions = projection.count;
-        RowBatch batch(projection, count, Simd::avx512, project_many);
-        if (!batch.prepare(rows, count)) return false;
-        const bool own = metric == projection.metric;
-        std::vector<Query> queries;
-        std::vector<float> weights(count * directions), offsets(count);
-        std::vector<double> bounds(count);
-        for (std::size_t q = 0; q < count; ++q) {
-            if (!keeps_digits(batch, q, metric)) return false;
-            queries.push_back(own ? around_mean(batch, q, outside(batch, q)) : around_zero(batch, q, metric));
-            const Query& query = queries.back();
-            std::copy(query.weights.begin(), query.weights.end(), weights.data() + q * directions);
-            if (metric == Metric::cosine) offsets[q] = static_cast<float>(own ? -query.square / 2 : query.constant);
-            bounds[q] = bound(query, static_cast<double>(directions) + 16);
-        }
-        CloseItems close(count, k, count_);
-        Decoded decoded(decoder_, directions);
-        estimate(weights, offsets, bounds, metric, close, decoded);
-        std::vector<std::int64_t> counts(count);
-        close.count(counts.data());
-        if (std::ranges::count(counts, 0) != 0) return false;
-        std::vector<std::int64_t> items(static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0l)));
-        close.write(items.data());
-        std::vector<double> distances(items.size());
-        std::vector<float> vectors(kCodes * directions);
-        for (std::size_t pair = 0, q = 0, left = static_cast<std::size_t>(counts[0]); pair < items.size(); ++pair) {
-            if (pair % kCodes == 0) {
-                const std::size_t many = std::min(kCodes, items.size() - pair);
-                decode(many, [&](std::size_t i) { return find(static_cast<std::size_t>(items[pair + i])); }, decoded);
-                for (std::size_t i = 0; i < 2; ++i)
-                    decoded.panels[i].unpack(Panel::kRows, vectors.data() + i * Panel::kRows * directions);
-            }
-            for (; left == 0; left = static_cast<std::size_t>(counts[q])) ++q;
-            --left;
-            distances[pair] =
-                distance(queries[q], batch.coefficients(q), vectors.data() + pair % kCodes * directions, metric);
-        }
-        close.rank(distances.data(), ids_, top_distances, top_ids);
-        return true;
-    }
-
-    // Decodes and estimates all items, in the terms of `distance`.
-    void estimate(const std::vector<float>& weights, const std::vector<float>& offsets,
-                  const std::vector<double>& bounds, Metric metric, CloseItems& close, Decoded& decoded) const {
-        constexpr std::size_t most = BlockEstimates::kItems;
-        const bool own = metric == snapshot_.projection->metric;
-        BlockEstimates estimates(weights.data(), offsets.size(), snapshot_.projection->count, std::min(most, count_));
-        for (const ScannedCodes& run : runs_)
-            for (std::size_t first = 0; first < run.indices.count; first += most) {
-                const std::size_t size = std::min(most, run.indices.count - first);
-                for (std::size_t i = 0; i < size; ++i) {
-                    const float square = run.squares[first + i], norm = run.norms[first + i], excess = norm - 1;
-                    estimates.scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
-                    estimates.shifts[i] = !own                       ? 0
-                                          : metric == Metric::cosine ? (square - excess * excess) / norm
-                                                                     : square;
-                }
-                for (std::size_t at = 0; at < size; at += kCodes) {
-                    decode(
-                        std::min(kCodes, size - at), [&](std::size_t i) { return std::pair(&run, first + at + i); },
-                        decoded);
-                    for (std::size_t i = 0; i < 2 && at + i * Panel::kRows < size; ++i)
-                        estimates.multiply(at + i * Panel::kRows, decoded.panels[i]);
-                }
-                estimates.collect(size, offsets.data(), bounds.data(), close);
-            }
-    }
-
-    // Writes the inner products of a row and of what the codes of a run decode to, without their centroids.
-    void multiply(const ScannedCodes& run, const std::vector<double>& row, double factor, float* out,
-                  std::size_t threads) const {
-        std::vector<float> weights(row.size());
-        for (std::size_t d = 0; d < row.size(); ++d) weights[d] = static_cast<float>(factor * row[d]);
-        const std::size_t count = run.indices.count;
-        parallel_for((count + kCodes - 1) / kCodes, 64, threads, [&](std::size_t begin, std::size_t end) {
-            RegroupedDecoder::Words words(decoder_);
-            const std::uint8_t* codes[kCodes];
-            float products[kCodes];
-            for (std::size_t first = begin * kCodes; first < std::min(end * kCodes, count); first += kCodes) {
-                const std::size_t many = std::min(kCodes, count - first);
-                for (std::size_t i = 0; i < kCodes; ++i) codes[i] = run.indices[first + std::min(i, many - 1)];
-                words.read(codes);
-                decoder_.multiply(words, weights.data(), products);
-                std::copy_n(products, many, out + first);
-            }
-        });
-    }
-#endif
-
-    // Writes the 256 sums of a byte's levels: those of its lowest bits, then of one direction more at a time.
-    void fill_table(std::size_t byte, const std::vector<double>& weights, double factor, float* table) const {
-        table[0] = 0;
-        std::size_t size = 1;
-        for (std::size_t j = tables_.bits.most; j-- != 0;) {
-            const std::size_t slot = byte * tables_.bits.most + j, levels = std::size_t{1} << tables_.bits.depths[slot];
-            const auto weight =
-                static_cast<float>(factor * weights[static_cast<std::size_t>(tables_.bits.directions[slot])]);
-            for (std::size_t level = levels; level-- != 0;) {
-                const float value = weight * tables_.entries[slot * 256 + level * size];
-                for (std::size_t i = 0; i < size; ++i) table[level * size + i] = table[i] + value;
-            }
-            size *= levels;
-        }
-        for (; size < 256; size *= 2) std::copy_n(table, size, table + size);
-    }
-
-    void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out, Simd simd,
-                  std::size_t threads) const {
-        const bool own = metric == snapshot_.projection->metric;
-        const double factor = own ? -2 : -1;
-        const std::size_t bytes = tables_.bits.bytes;
-        std::vector<float> tables(simd == Simd::avx512 ? 0 : bytes * 256);
-        for (std::size_t b = 0; b < tables.size() / 256; ++b)
-            fill_table(b, query.weights, factor, tables.data() + b * 256);
-        std::vector<float> centroids;
-        for (std::size_t c = 0; c < mean_products_.size(); ++c) {
-            const double product = batch.coarse_products(0)[c] + (own ? 0 : mean_products_[c]);
-            centroids.push_back(static_cast<float>(factor * query.scale * product));
-        }
-        for (const ScannedCodes& run : runs_) {
-            const std::size_t first = out.size(), count = run.indices.count;
-            out.resize(first + count);
-            float* products = out.data() + first;
-#if NESTCODE_X86
-            if (simd == Simd::avx512) multiply(run, query.weights, factor, products, threads);
-#endif
-            if (simd != Simd::avx512) sum_lookup_tables(run.indices, tables.data(), 1, products, threads);
-            if (run.centroids != nullptr)
-                for (std::size_t i = 0; i < count; ++i)
-                    products[i] += centroids[static_cast<std::size_t>(run.centroids[i])];
-            if (own)
-                for (std::size_t i = 0; i < count; ++i) products[i] += run.squares[i];
-            if (metric != Metric::cosine) continue;
-            const auto shift = static_cast<float>(own ? query.square : -query.constant);
-            for (std::size_t i = 0; i < count; ++i) {
-                const float excess = run.norms[i] - 1, sum = products[i] + shift;
-                products[i] = own ? (sum - excess * excess) / run.norms[i] : 2 + 2 * sum / run.norms[i];
-            }
-        }
-    }
-
-    [[gnu::always_inline]] double distance(const Query& query, const float* coefficients, const float* decoded,
-                                           Metric metric) const {
-        return metric == snapshot_.projection->metric ? distance(coefficients, decoded, query.constant)
-                                                      : distance_around_zero(query, decoded, metric);
-    }
-
-    // The distance of a query to a decoded code in float64; angles are those of squared distances, as inner products
-    // differ too little where all items point the same way.
-    [[gnu::always_inline]] double distance(const float* coefficients, const float* decoded, double outside) const {
-        const RowProjection& projection = *snapshot_.projection;
-        const double distance = outside + sum_in_double(projection.count, [=](std::size_t d) {
-                                    const double difference = static_cast<double>(coefficients[d]) - decoded[d];
-                                    return difference * difference;
-                                });
-        if (projection.metric == Metric::l2) return distance;
-        const float* mean = projection.mean_coefficients;  // [=] would copy all of the projection
-        const double square = projection.mean_square + sum_in_double(projection.count, [=](std::size_t d) {
-                                  return decoded[d] * (decoded[d] + 2.0 * mean[d]);
-                              });
-        const double norm = std::sqrt(std::max(square, 0.0));
-        return norm > 0 ? std::max(distance - (norm - 1) * (norm - 1), 0.0) / norm : 2;
-    }
-
-    // The negative inner product, or 2 - 2 cos of it.
-    [[gnu::always_inline]] double distance_around_zero(const Query& query, const float* decoded, Metric metric) const {
-        const double product = query.constant + sum_in_double(query.weights.size(), [&](std::size_t d) {
-                                   return query.weights[d] * decoded[d];
-                               });
-        if (metric == Metric::inner) return -product;
-        const double square = mean_square_ + sum_in_double(mean_.size(), [&](std::size_t d) {
-                                  return decoded[d] * (decoded[d] + 2 * mean_[d]);
-                              });
-        return square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0) : 2;
-    }
-
-    const SearchedSnapshot& snapshot_;
-    const ScanTables tables_;
-    const std::span<const ScannedCodes> runs_;
-    const std::int64_t* ids_;
-    const RegroupedDecoder decoder_;
-    std::size_t count_ = 0;
-    std::vector<std::size_t> ends_;  // of the runs
-    double largest_ = 0;             // at least the norm of any part of a sum that decodes a code
-    float shortest_ = std::numeric_limits<float>::infinity(), longest_ = 0;
-    std::vector<double> mean_;           // (directions): coefficients of the mean
-    std::vector<double> mean_products_;  // (centroids): inner products of the mean with the centroids
-    double mean_square_ = 0;
-};
+    return for_each_batch(snapshot, selection, budget, count, simd, threads, act);
+}
 
 }  // namespace nestcode

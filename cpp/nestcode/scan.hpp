@@ -1,19 +1,24 @@
-// Exhaustive search: exact, in two passes.
+// Exhaustive search of vectors: exact, in two passes, and a third where they do not tell items apart.
 //
-// 1. Estimate all distances in float32: for one query in one pass over memory, for several by matrix products.
+// 1. Estimate all distances in float32: for one or two queries in one pass over memory, for more by matrix products.
 // 2. Compute in float64 the distances of the items that the bound of the rounding errors cannot rule out: those whose
 //    estimate is at most the k-th best plus twice the bound.
+// 3. Where the bound rules out too little, or estimates overflow, compare a query with all items in float64: zero
+//    queries of the cosine, data far from 0, clusters far apart, duplicates.
 //
 // The bounds are those of Higham (Accuracy and Stability of Numerical Algorithms, 2002, section 3.1): a sum of d
 // products of float32 has an error of at most about d 2^-24 times the sum of their magnitudes, in any order.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
+#include <numeric>
+#include <span>
 
 #include "inner_products.hpp"
 #include "metric.hpp"
@@ -22,29 +27,6 @@
 #include "vector_distance.hpp"
 
 namespace nestcode {
-
-// Writes the vectors at the positions `items` as float32, (many, features).
-inline void expand_vectors(const VectorRuns& vectors, HalfExpander expand_half, const std::int64_t* items,
-                           std::size_t many, float* out, std::size_t threads) {
-    const std::size_t features = vectors.features;
-    parallel_for(many, 1 + (1 << 16) / (features + 1), threads, [=, &vectors](std::size_t begin, std::size_t end) {
-        const VectorReader reader(vectors, expand_half);
-        for (std::size_t i = begin; i < end; ++i) {
-            const float* row = reader.row(static_cast<std::size_t>(items[i]), out + i * features);
-            if (row != out + i * features) std::copy_n(row, features, out + i * features);
-        }
-    });
-}
-
-// Writes the squared norms of rows, (many, features).
-inline void squared_norms(const float* rows, std::size_t many, std::size_t features, float* out, Simd simd,
-                          std::size_t threads) {
-    const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(simd);
-    parallel_for(many, 1 + (1 << 16) / (features + 1), threads, [=](std::size_t begin, std::size_t end) {
-        const std::vector<float> zeros(features);
-        for (std::size_t i = begin; i < end; ++i) out[i] = sums_of(zeros.data(), rows + i * features, features).norm;
-    });
-}
 
 // The sums that distances are computed from, in float32 and whatever the vectors are stored as: four vectors at a time,
 // while the next four are prefetched.
@@ -58,8 +40,8 @@ class VectorSums {
           only_halves_(
               std::ranges::all_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float16; })),
           buffer_(new float[kRows * vectors.features]) {
-        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr || vectors.runs[0].type == VectorType::int8)
-            return;
+        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr) return;
+        if (!only_halves_ && vectors.runs[0].type != VectorType::float32) return;
         plain_ = vectors.runs[0].data;
         row_bytes_ = vectors.runs[0].row_bytes();
     }
@@ -151,9 +133,9 @@ inline bool normalize(std::vector<double>& vector) {
     };
     double square = squared_norm();
     if (!(square > 1e-280 && square < 1e280)) {  // squares leave the range of float64
+        if (std::ranges::all_of(vector, [](double value) { return value == 0; })) return false;
         double largest = 0;
         for (const double value : vector) largest = std::max(largest, std::abs(value));
-        if (largest == 0) return false;
         for (double& value : vector) value /= largest;
         square = squared_norm();
     }
@@ -162,47 +144,224 @@ inline bool normalize(std::vector<double>& vector) {
     return true;
 }
 
-// The distance of a query, L2-normalized for the cosine, to a row in float64; the cosine with a zero row is 0.
-using DoubleDistance = double (*)(const double* query, const float* row, std::size_t features, Metric metric);
+constexpr double kUnit = 0x1p-24;       // the relative error of rounding to float32
+constexpr double kSmallest = 0x1p-125;  // at least the error of a product that underflows
 
-[[gnu::always_inline]] inline double distance_in_double_portable(const double* query, const float* row,
-                                                                 std::size_t features, Metric metric) {
-    if (metric == Metric::inner) return -sum_in_double(features, [=](std::size_t f) { return query[f] * row[f]; });
-    double scale = 1;
-    if (metric == Metric::cosine) {
-        const double norm =
-            sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
-        if (norm == 0) return 2;
-        scale = 1 / std::sqrt(norm);
+using RankedItem = std::pair<float, std::int64_t>;  // a distance and an id
+
+inline RankedItem ranked_item(double distance, std::int64_t id) {
+    constexpr double largest = std::numeric_limits<float>::max();
+    if (std::isnan(distance)) return {static_cast<float>(largest), id};  // a difference of infinities
+    return {static_cast<float>(std::clamp(distance, -largest, largest)), id};
+}
+
+// The k nearest items of each query, (queries, k): nearest first, ties by ascending id, and id -1 where there are
+// fewer.
+struct NearestHits {
+    std::size_t k;
+    float* distances;
+    std::int64_t* ids;
+
+    // Adds items to those that a query has.
+    void add(std::size_t q, std::vector<RankedItem>& items) const {
+        float* const near = distances + q * k;
+        std::int64_t* const own = ids + q * k;
+        for (std::size_t i = 0; i < k && own[i] >= 0; ++i) items.emplace_back(near[i], own[i]);
+        const std::size_t found = std::min(k, items.size());
+        const auto last = items.begin() + static_cast<std::ptrdiff_t>(found);
+        if (last != items.end()) std::nth_element(items.begin(), last, items.end());
+        std::sort(items.begin(), last);
+        for (std::size_t i = 0; i < k; ++i) {
+            near[i] = i < found ? items[i].first : std::numeric_limits<float>::infinity();
+            own[i] = i < found ? items[i].second : -1;
+        }
     }
+};
+
+// The nearest items of a query among those added so far, in a heap with the farthest of them first.
+class NearestItems {
+  public:
+    explicit NearestItems(std::size_t k) : k_(k) {}
+
+    // Whether an item at this distance may be among them.
+    bool admits(float distance) const { return items_.size() < k_ || distance <= items_.front().first; }
+
+    void add(const RankedItem& item) {
+        if (items_.size() == k_) {
+            if (!(item < items_.front())) return;
+            std::pop_heap(items_.begin(), items_.end());
+            items_.pop_back();
+        }
+        items_.push_back(item);
+        std::push_heap(items_.begin(), items_.end());
+    }
+
+    void move_to(const NearestHits& hits, std::size_t q) { hits.add(q, items_); }
+
+  private:
+    std::size_t k_;
+    std::vector<RankedItem> items_;
+};
+
+// Compares some queries with all items: compare(begin, end, queries, nearest) adds a range of the items to the nearest
+// of each of these queries, which are few enough to stay in the cache.
+template <class Compare>
+void compare_all(std::span<const std::size_t> queries, std::size_t many, const NearestHits& hits, std::size_t threads,
+                 const Compare& compare) {
+    constexpr std::size_t together = 32;
+    std::mutex mutex;
+    while (!queries.empty()) {
+        const auto some = queries.first(std::min(together, queries.size()));
+        queries = queries.subspan(some.size());
+        parallel_for(many, 256, threads, [&](std::size_t begin, std::size_t end) {
+            std::vector<NearestItems> nearest(some.size(), NearestItems(hits.k));
+            compare(begin, end, some, nearest);
+            const std::lock_guard lock(mutex);
+            for (std::size_t q = 0; q < some.size(); ++q) nearest[q].move_to(hits, some[q]);
+        });
+    }
+}
+
+// The same in float64: reader_of() returns what reads items on one thread, and distance(reader, q) the distance of the
+// latest to a query.
+template <class ReaderOf, class Distance>
+void compare_in_double(std::span<const std::size_t> queries, std::size_t many, const std::int64_t* ids,
+                       const NearestHits& hits, std::size_t threads, const ReaderOf& reader_of,
+                       const Distance& distance) {
+    compare_all(queries, many, hits, threads, [&](std::size_t begin, std::size_t end, auto some, auto& nearest) {
+        auto reader = reader_of();
+        for (std::size_t i = begin; i < end; ++i) {
+            reader.read(i);
+            for (std::size_t q = 0; q < some.size(); ++q)
+                nearest[q].add(ranked_item(distance(reader, some[q]), ids[i]));
+        }
+    });
+}
+
+// Sums in float64 of a query and a row, which is scaled: their product, and the square of their difference.
+template <class Real>
+struct DoubleKernels {
+    double (*product)(const double* query, const Real* row, std::size_t features);
+    double (*square)(const double* query, const Real* row, double scale, std::size_t features);
+    double (*norm)(const Real* row, std::size_t features);  // squared, of the row
+};
+
+template <class Real>
+[[gnu::always_inline]] inline double product_in_double(const double* query, const Real* row, std::size_t features) {
+    return sum_in_double(features, [=](std::size_t f) { return query[f] * row[f]; });
+}
+
+template <class Real>
+[[gnu::always_inline]] inline double square_in_double(const double* query, const Real* row, double scale,
+                                                      std::size_t features) {
     return sum_in_double(features, [=](std::size_t f) {
         const double difference = query[f] - scale * row[f];
         return difference * difference;
     });
 }
 
-#if NESTCODE_X86
-NESTCODE_AVX2 inline double distance_in_double_avx2(const double* query, const float* row, std::size_t features,
-                                                    Metric metric) {
-    return distance_in_double_portable(query, row, features, metric);
+template <class Real>
+[[gnu::always_inline]] inline double norm_in_double(const Real* row, std::size_t features) {
+    return sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
 }
 
-NESTCODE_AVX512 inline double distance_in_double_avx512(const double* query, const float* row, std::size_t features,
-                                                        Metric metric) {
-    return distance_in_double_portable(query, row, features, metric);
-}
+// Defines the kernels of an instruction set.
+#define NESTCODE_DOUBLE_KERNELS(name, target)                                                                         \
+    template <class Real>                                                                                             \
+    target double product_in_double_##name(const double* query, const Real* row, std::size_t features) {              \
+        return product_in_double(query, row, features);                                                               \
+    }                                                                                                                 \
+    template <class Real>                                                                                             \
+    target double square_in_double_##name(const double* query, const Real* row, double scale, std::size_t features) { \
+        return square_in_double(query, row, scale, features);                                                         \
+    }                                                                                                                 \
+    template <class Real>                                                                                             \
+    target double norm_in_double_##name(const Real* row, std::size_t features) {                                      \
+        return norm_in_double(row, features);                                                                         \
+    }
+NESTCODE_DOUBLE_KERNELS(portable, )
+#if NESTCODE_X86
+NESTCODE_DOUBLE_KERNELS(avx2, NESTCODE_AVX2)
+NESTCODE_DOUBLE_KERNELS(avx512, NESTCODE_AVX512)
 #endif
+#undef NESTCODE_DOUBLE_KERNELS
 
-inline DoubleDistance distance_in_double(Simd simd) {
+template <class Real>
+DoubleKernels<Real> double_kernels(Simd simd) {
 #if NESTCODE_X86
-    if (simd == Simd::avx2) return distance_in_double_avx2;
-    if (simd == Simd::avx512) return distance_in_double_avx512;
+    if (simd == Simd::avx2)
+        return {product_in_double_avx2<Real>, square_in_double_avx2<Real>, norm_in_double_avx2<Real>};
+    if (simd == Simd::avx512)
+        return {product_in_double_avx512<Real>, square_in_double_avx512<Real>, norm_in_double_avx512<Real>};
 #endif
     static_cast<void>(simd);
-    return [](const double* query, const float* row, std::size_t features, Metric metric) {
-        return distance_in_double_portable(query, row, features, metric);
-    };
+    return {product_in_double_portable<Real>, square_in_double_portable<Real>, norm_in_double_portable<Real>};
 }
+
+// A query or a vector in float64, L2-normalized for the cosine.
+struct DoubleRow {
+    std::vector<double> values;
+    bool zero = false;  // of the cosine
+
+    template <class Real>
+    void read(const Real* row, std::size_t features, Metric metric) {
+        values.assign(row, row + features);
+        zero = metric == Metric::cosine && !normalize(values);
+    }
+};
+
+// Reads vectors on one thread, and compares the latest with queries; the cosine with zeros is 0.
+class DoubleReader {
+  public:
+    DoubleReader(const VectorRuns& vectors, Metric metric, Simd simd)
+        : reader_(vectors, half_expander(simd)),
+          metric_(metric),
+          kernels_(double_kernels<float>(simd)),
+          fine_kernels_(double_kernels<double>(simd)) {}
+
+    void prefetch(std::size_t position) const { reader_.prefetch(position); }
+
+    void read(std::size_t position) {
+        if (const double* own = reader_.row_in_double(position)) {
+            row_ = nullptr;
+            fine_.read(own, reader_.features(), metric_);
+            zero_ = fine_.zero;
+            return;
+        }
+        row_ = reader_.row(position);
+        if (metric_ != Metric::cosine) return;
+        const double norm = kernels_.norm(row_, reader_.features());
+        zero_ = norm == 0;
+        scale_ = 1 / std::sqrt(norm);
+    }
+
+    double distance(const DoubleRow& query) const {
+        if (query.zero || zero_) return 2;
+        return row_ != nullptr ? compare(query, row_, scale_, kernels_)
+                               : compare(query, fine_.values.data(), 1, fine_kernels_);
+    }
+
+  private:
+    template <class Real>
+    double compare(const DoubleRow& query, const Real* row, double scale, const DoubleKernels<Real>& kernels) const {
+        const std::size_t features = reader_.features();
+        const double* const values = query.values.data();
+        const double found = metric_ == Metric::inner ? -kernels.product(values, row, features)
+                                                      : kernels.square(values, row, scale, features);
+        const auto finite = [](Real value) { return std::isfinite(value); };
+        if (!std::isfinite(found) && !std::all_of(row, row + features, finite)) throw NotFinite();
+        return found;
+    }
+
+    VectorReader reader_;
+    Metric metric_;
+    DoubleKernels<float> kernels_;
+    DoubleKernels<double> fine_kernels_;
+    const float* row_ = nullptr;  // of float32, or
+    DoubleRow fine_;              // of float64
+    double scale_ = 1;
+    bool zero_ = false;
+};
 
 // Calls take(i) for each value from `first` on that is within a limit, which it may lower.
 template <class Within, class Take>
@@ -233,39 +392,21 @@ inline float kth_least(const std::vector<float>& values, std::size_t k) {
     return heap.front();
 }
 
-using RankedItem = std::pair<float, std::int64_t>;  // a distance and an id
-
-inline RankedItem ranked_item(double distance, std::int64_t id) {
-    constexpr double largest = std::numeric_limits<float>::max();
-    return {static_cast<float>(std::clamp(distance, -largest, largest)), id};
-}
-
-// Writes the k nearest items, nearest first, ties by ascending id, and id -1 where there are fewer.
-inline void write_nearest(std::vector<RankedItem>& items, std::size_t k, float* top_distances, std::int64_t* top_ids) {
-    std::sort(items.begin(), items.end());
-    for (std::size_t i = 0; i < k; ++i) {
-        top_distances[i] = i < items.size() ? items[i].first : std::numeric_limits<float>::infinity();
-        top_ids[i] = i < items.size() ? items[i].second : -1;
-    }
-}
-
 // What the estimates of the k nearest items cannot exceed, given the k-th least estimate and the bound of errors.
 inline float limit_of_estimates(float kth, double bound) {
     return std::nextafter(static_cast<float>(kth + 2 * bound), std::numeric_limits<float>::infinity());
 }
 
-// Writes the k nearest items, nearest first, ties by ascending id, and id -1 where there are fewer, given estimates of
-// all distances whose errors are at most `bound`, and `relative` of a distance: exact(i) returns the distance of an
-// item in float64, and is called for those that may be among the nearest. Returns false, and writes nothing, if the
-// bound leaves too many of them: float64 compares all by matrix products as fast.
-template <class Exact>
-bool rank_by_estimates(const std::vector<float>& estimates, double bound, double relative, const std::int64_t* ids,
-                       std::size_t k, float* top_distances, std::int64_t* top_ids, const Exact& exact) {
-    const std::size_t many = estimates.size(), most = 64 + many / 32 + k;
+// Adds the k nearest items to the hits of a query, given estimates of all distances: limit_of(kth) is what estimates of
+// the nearest cannot exceed, given the k-th least, and exact(items, out) writes distances in float64 of those that may
+// be among them. Returns false, and adds nothing, if estimates do not rule out most of the others.
+template <class LimitOf, class Exact>
+bool rank_by_estimates(const std::vector<float>& estimates, const LimitOf& limit_of, const std::int64_t* ids,
+                       const NearestHits& hits, std::size_t q, const Exact& exact) {
+    const std::size_t many = estimates.size(), most = 64 + many / 32 + hits.k;
     float limit = std::numeric_limits<float>::infinity();
-    if (many > k) {
-        const float kth = kth_least(estimates, k);
-        limit = limit_of_estimates(kth, bound + relative * std::abs(kth));
+    if (many > hits.k) {
+        limit = limit_of(kth_least(estimates, hits.k));
         if (!(std::abs(limit) < std::numeric_limits<float>::max())) return false;
     }
     std::vector<std::size_t> items;
@@ -277,96 +418,8 @@ bool rank_by_estimates(const std::vector<float>& estimates, double bound, double
     exact(items, distances.data());
     std::vector<RankedItem> close;
     for (std::size_t i = 0; i < items.size(); ++i) close.push_back(ranked_item(distances[i], ids[items[i]]));
-    write_nearest(close, k, top_distances, top_ids);
+    hits.add(q, close);
     return true;
-}
-
-constexpr double kUnit = 0x1p-24;       // the relative error of rounding to float32
-constexpr double kSmallest = 0x1p-125;  // at least the error of a product that underflows
-
-// Writes the k nearest of the vectors at the positions `items`. Returns false, and writes nothing, where float32 cannot
-// tell the items apart, or overflows: data far from 0 or in clusters far apart, or not finite; and for a zero query of
-// the cosine.
-template <class Real, class Position>
-bool nearest_vectors(const VectorRuns& vectors, const Real* row, const Position* items, const std::int64_t* ids,
-                     std::size_t many, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids,
-                     Simd simd, std::size_t threads) {
-    const std::size_t features = vectors.features;
-    std::vector<double> query(row, row + features);
-    const double square = sum_in_double(features, [&](std::size_t f) { return query[f] * query[f]; });
-    if (metric == Metric::cosine) {
-        if (!(square > 1e-280 && square < 1e280)) return false;
-        const double scale = 1 / std::sqrt(square);
-        for (double& value : query) value *= scale;
-    }
-    const std::vector<float> rounded(query.begin(), query.end());
-    const bool exact_query = std::is_same_v<Real, float> || std::equal(row, row + features, rounded.begin());
-    if (metric == Metric::l2 && !exact_query) return false;
-    std::vector<float> estimates(many), norms(metric == Metric::inner ? many : 0);
-    std::atomic<bool> usable = true;
-    parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
-        const VectorSums sums_of(vectors, metric, simd);
-        float total = 0;  // only to notice what is not finite
-        const auto position_at = [&](std::size_t i) { return static_cast<std::size_t>(items[begin + i]); };
-        sums_of(rounded.data(), end - begin, position_at, [&](std::size_t i, const RowSums& sums) {
-            float& estimate = estimates[begin + i];
-            if (metric == Metric::l2) {
-                estimate = sums.norm;
-            } else if (metric == Metric::inner) {
-                estimate = -sums.product;
-                norms[begin + i] = sums.norm;
-            } else if (sums.norm > 1e-30f) {
-                estimate = 2 - 2 * sums.product / std::sqrt(sums.norm);
-            } else {  // squares underflow, unless they are zero
-                const float* own = sums_of.row(position_at(i));
-                if (std::any_of(own, own + features, [](float value) { return value != 0; })) usable = false;
-                estimate = 2;
-            }
-            total += estimate;
-        });
-        if (!std::isfinite(total)) usable = false;
-    });
-    if (!usable || vectors.damaged()) return false;
-    const double error = (static_cast<double>(features) + 16) * kUnit;
-    double bound = 3 * error;  // of the cosine
-    if (metric != Metric::cosine) bound = static_cast<double>(features) * kSmallest;
-    if (metric == Metric::inner && many != 0) {
-        const double longest = std::sqrt(static_cast<double>(*std::max_element(norms.begin(), norms.end())));
-        bound += error * std::sqrt(square) * longest * (1 + 0x1p-10);
-    }
-    const VectorSums sums_of(vectors, metric, simd);
-    const DoubleDistance distance = distance_in_double(simd);
-    const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
-        for (const std::size_t i : close)
-            *out++ = distance(query.data(), sums_of.row(static_cast<std::size_t>(items[i])), features, metric);
-    };
-    const double relative = metric == Metric::l2 ? error : 0;
-    return rank_by_estimates(estimates, bound, relative, ids, k, top_distances, top_ids, exact);
-}
-
-// Writes the distances of pairs of a query and a vector in float64; the cosine with zeros is 0.
-template <class Real>
-void compare_pairs(const VectorRuns& vectors, const Real* queries, const std::int64_t* pair_queries,
-                   const std::int64_t* pair_items, std::size_t pairs, Metric metric, double* out, Simd simd,
-                   std::size_t threads) {
-    const std::size_t features = vectors.features;
-    const DoubleDistance distance = distance_in_double(simd);
-    parallel_for(pairs, 1 + (1 << 14) / (features + 1), threads, [=, &vectors](std::size_t begin, std::size_t end) {
-        VectorReader reader(vectors, half_expander(simd));
-        std::vector<double> query(features);
-        bool zero = false;
-        constexpr std::size_t ahead = 2;  // rows are anywhere in memory
-        for (std::size_t i = begin; i < end; ++i) {
-            if (i + ahead < end) reader.prefetch(static_cast<std::size_t>(pair_items[i + ahead]));
-            if (i == begin || pair_queries[i] != pair_queries[i - 1]) {
-                std::copy_n(queries + static_cast<std::size_t>(pair_queries[i]) * features, features, query.data());
-                zero = metric == Metric::cosine && !normalize(query);
-            }
-            out[i] =
-                zero ? 2
-                     : distance(query.data(), reader.row(static_cast<std::size_t>(pair_items[i])), features, metric);
-        }
-    });
 }
 
 // Estimates of a query's distances to a block of items, scale (product + offset) + shift of each, in rows of 64:
@@ -451,44 +504,21 @@ class CloseItems {
     CloseItems(std::size_t queries, std::size_t k, std::size_t items)
         : k_(k), items_(items), most_(64 + items / 32 + 2 * k), queries_(queries) {}
 
-    std::size_t queries() const { return queries_.size(); }
-    std::size_t k() const { return k_; }
-    std::size_t items() const { return items_; }
-    std::size_t seen() const { return seen_; }
-
-    void add(const Block& block, Simd simd, std::size_t threads) {
+    void add(const Block& block, Simd simd) {
         const EstimateKernel estimate = estimate_kernel(simd);
-        parallel_for(queries(), 1 + (1 << 16) / (block.many + 1), threads, [&](std::size_t begin, std::size_t end) {
-            Estimates room;
-            for (std::size_t q = begin; q < end; ++q)
-                if (!queries_[q].failed) add(queries_[q], q, block, estimate, room);
-        });
+        for (std::size_t q = 0; q < queries_.size(); ++q)
+            if (!queries_[q].failed) add(queries_[q], q, block, estimate, room_);
         seen_ += block.many;
     }
 
-    // Writes how many items each query has left, 0 where float32 cannot tell them apart: too many, or not finite.
-    void count(std::int64_t* counts) {
-        for (Query& own : queries_) {
-            if (own.failed) own.close.clear();
-            *counts++ = static_cast<std::int64_t>(own.close.size());
-        }
-    }
+    // Leaves a query out.
+    void drop(std::size_t q) { queries_[q].failed = true; }
 
-    void write(std::int64_t* items) const {
-        for (const Query& own : queries_)
-            for (const auto& [estimate, item] : own.close) *items++ = item;
-    }
+    // Whether estimates tell a query's nearest items from most of the others.
+    bool usable(std::size_t q) const { return !queries_[q].failed; }
 
-    // Writes the nearest of each query that has items left, by their distances in the order of `write`.
-    void rank(const double* distances, const std::int64_t* ids, float* top_distances, std::int64_t* top_ids) const {
-        std::vector<RankedItem> ranked;
-        for (std::size_t q = 0; q < queries(); ++q) {
-            ranked.clear();
-            for (const auto& [estimate, item] : queries_[q].close)
-                ranked.push_back(ranked_item(*distances++, ids[item]));
-            if (!ranked.empty()) write_nearest(ranked, k_, top_distances + q * k_, top_ids + q * k_);
-        }
-    }
+    // The estimates and places of a query's close items.
+    std::span<const std::pair<float, std::uint32_t>> of(std::size_t q) const { return queries_[q].close; }
 
   private:
     struct Query {
@@ -538,25 +568,26 @@ class CloseItems {
 
     std::size_t k_, items_, most_, seen_ = 0;
     std::vector<Query> queries_;
+    Estimates room_;
 };
 
-#if NESTCODE_X86
-// Estimates a batch of queries' distances to a block of items at a time, by matrix products with AVX-512, and collects
-// the close ones: scale (product + offset) + shift.
+// Estimates a batch of queries' distances to a block of items at a time, by matrix products, and collects the close
+// ones: scale (product + offset) + shift.
 class BlockEstimates {
   public:
     static constexpr std::size_t kItems = 1024;  // of a block, at most
     std::vector<float> scales, shifts;           // of a block's items
 
     // Queries are (count, features); there are at most `most` items in a block.
-    BlockEstimates(const float* queries, std::size_t count, std::size_t features, std::size_t most)
+    BlockEstimates(const float* queries, std::size_t count, std::size_t features, std::size_t most, Simd simd)
         : scales(most),
           shifts(most),
           queries_(queries),
           count_(count),
           stride_((most + Panel::kRows - 1) / Panel::kRows * Panel::kRows),
           products_(new float[count * stride_]),
-          panel_(features) {}
+          panel_(features, simd),
+          simd_(simd) {}
 
     // row_at(i, slot) returns item i of a block, until 32 others were read: those have other slots.
     template <class RowAt>
@@ -577,7 +608,7 @@ class BlockEstimates {
 
     // Offsets and the bounds of errors are those of the queries.
     void collect(std::size_t many, const float* offsets, const double* bounds, CloseItems& close) const {
-        close.add({products_.get(), many, stride_, offsets, scales.data(), shifts.data(), bounds}, Simd::avx512, 1);
+        close.add({products_.get(), many, stride_, offsets, scales.data(), shifts.data(), bounds}, simd_);
     }
 
   private:
@@ -585,78 +616,115 @@ class BlockEstimates {
     const std::size_t count_, stride_;
     const std::unique_ptr<float[]> products_;  // (count, stride)
     Panel panel_;
+    const Simd simd_;
 };
 
-// Exhaustive search by vectors for a batch of queries, with AVX-512.
+// Searches some queries on one thread by matrix products.
 template <class Real>
 class BatchScan {
   public:
     static constexpr std::size_t kQueryBytes = 3u << 18;  // of queries that stay in the second-level cache
 
-    BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric)
-        : vectors_(vectors), queries_(queries), count_(count), metric_(metric) {}
+    BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric, Simd simd)
+        : vectors_(vectors),
+          queries_(queries),
+          count_(count),
+          metric_(metric),
+          simd_(simd),
+          expand_half_(half_expander(simd)),
+          center_(vectors.features),
+          rounded_(count * vectors.features),
+          lengths_(count) {}
 
-    // Writes the k nearest of the vectors at the positions `items` for each query, (count, k); returns false, with
-    // nothing to be trusted, where nearest_vectors does.
+    // Adds the nearest of the vectors at the positions `items` to the hits of each query from `first` on, and writes
+    // whether it could.
     template <class Position>
-    bool search(const Position* items, const std::int64_t* ids, std::size_t many, std::size_t k, float* top_distances,
-                std::int64_t* top_ids) {
-        if (!prepare()) return false;
-        CloseItems close(count_, k, many);
-        if (!estimate(items, many, close)) return false;
-        std::vector<std::int64_t> counts(count_), pair_queries, pair_items;
-        close.count(counts.data());
+    void search(const Position* items, const std::int64_t* ids, std::size_t many, const NearestHits& hits,
+                std::size_t first, std::uint8_t* done) {
+        CloseItems close(count_, hits.k, many);
+        prepare(close);
+        if (!estimate(items, many, close)) return;
+        constexpr std::size_t ahead = 2;  // rows are anywhere in memory
+        DoubleReader reader(vectors_, metric_, simd_);
+        DoubleRow query;
+        std::vector<RankedItem> ranked;
         for (std::size_t q = 0; q < count_; ++q) {
-            if (counts[q] == 0) return false;
-            pair_queries.insert(pair_queries.end(), static_cast<std::size_t>(counts[q]), static_cast<std::int64_t>(q));
+            if (!close.usable(q)) continue;
+            const auto own = close.of(q);
+            const auto position = [&](std::size_t i) { return static_cast<std::size_t>(items[own[i].second]); };
+            query.read(queries_ + q * vectors_.features, vectors_.features, metric_);
+            ranked.clear();
+            for (std::size_t i = 0; i < own.size(); ++i) {
+                if (i + ahead < own.size()) reader.prefetch(position(i + ahead));
+                reader.read(position(i));
+                ranked.push_back(ranked_item(reader.distance(query), ids[own[i].second]));
+            }
+            hits.add(first + q, ranked);
+            done[first + q] = true;
         }
-        pair_items.resize(pair_queries.size());
-        close.write(pair_items.data());
-        for (std::int64_t& item : pair_items) item = static_cast<std::int64_t>(items[item]);
-        std::vector<double> distances(pair_items.size());
-        compare_pairs(vectors_, queries_, pair_queries.data(), pair_items.data(), pair_items.size(), metric_,
-                      distances.data(), Simd::avx512, 1);
-        close.rank(distances.data(), ids, top_distances, top_ids);
-        return !vectors_.damaged();
     }
 
   private:
-    // Rounds the queries to float32, L2-normalized for the cosine; squares of the largest and smallest leave its range.
-    bool prepare() {
+    // Rounds the queries to float32: around a center for squared distances, L2-normalized for the cosine.
+    void prepare(CloseItems& close) {
         const std::size_t features = vectors_.features;
-        rounded_.resize(count_ * features);
-        lengths_.resize(count_);
+        if (metric_ == Metric::l2) choose_center();
+        DoubleRow query;
         for (std::size_t q = 0; q < count_; ++q) {
-            const Real* query = queries_ + q * features;
-            float* out = rounded_.data() + q * features;
-            const double square =
-                sum_in_double(features, [=](std::size_t f) { return static_cast<double>(query[f]) * query[f]; });
-            if (!(square > 1e-24 && square < 1e24)) return false;
-            lengths_[q] = metric_ == Metric::cosine ? 1 : std::sqrt(square);
-            const double scale = lengths_[q] / std::sqrt(square);
-            for (std::size_t f = 0; f < features; ++f) out[f] = static_cast<float>(scale * query[f]);
-            if (metric_ == Metric::l2 && !std::equal(out, out + features, query)) return false;
+            query.read(queries_ + q * features, features, metric_);
+            if (query.zero) close.drop(q);
+            for (std::size_t f = 0; f < features && centered_; ++f) query.values[f] -= center_[f];
+            std::copy(query.values.begin(), query.values.end(), rounded_.data() + q * features);
+            lengths_[q] = std::sqrt(norm_in_double(query.values.data(), features));
         }
-        return true;
     }
 
+    // The mean of the queries where they are far from 0: squares around 0 would be larger.
+    void choose_center() {
+        const std::size_t features = vectors_.features;
+        std::vector<double> mean(features);
+        double squares = 0, square = 0;
+        for (std::size_t q = 0; q < count_; ++q) {
+            const Real* const query = queries_ + q * features;
+            for (std::size_t f = 0; f < features; ++f) mean[f] += query[f];
+            squares += norm_in_double(query, features);
+        }
+        for (double& value : mean) value /= static_cast<double>(count_);
+        for (const double value : mean) square += value * value;
+        centered_ = 2 * static_cast<double>(count_) * square > squares;
+        if (centered_) std::copy(mean.begin(), mean.end(), center_.begin());
+    }
+
+    // Item i around the center, in the buffer unless it is read where it lies.
+    const float* row_around_center(const VectorReader& reader, std::size_t position, float* buffer) const {
+        if (const double* own = reader.row_in_double(position)) {
+            for (std::size_t f = 0; f < vectors_.features; ++f) buffer[f] = static_cast<float>(own[f] - center_[f]);
+            return buffer;
+        }
+        const float* own = reader.row(position, buffer);
+        if (!centered_) return own;
+        for (std::size_t f = 0; f < vectors_.features; ++f) buffer[f] = own[f] - center_[f];
+        return buffer;
+    }
+
+    // Collects the close items, or returns false where norms underflow.
     template <class Position>
     bool estimate(const Position* items, std::size_t many, CloseItems& close) const {
         constexpr std::size_t most = BlockEstimates::kItems;
         const std::size_t features = vectors_.features;
-        const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(Simd::avx512);
-        const VectorReader reader(vectors_, half_expander(Simd::avx512));
+        const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(simd_);
+        const VectorReader reader(vectors_, expand_half_);
         const std::vector<float> zeros(std::max(features, count_));
         std::vector<float> buffer(Panel::kRows * features);
         std::vector<double> bounds(count_);
-        BlockEstimates estimates(rounded_.data(), count_, features, std::min(most, many));
+        BlockEstimates estimates(rounded_.data(), count_, features, std::min(most, many), simd_);
         float largest = 0;
         bool usable = true;
         for (std::size_t first = 0; first < many; first += most) {
             const std::size_t count = std::min(most, many - first);
             estimates.multiply(count, [&](std::size_t i, std::size_t slot) {
                 const auto position = static_cast<std::size_t>(items[first + i]);
-                const float* row = reader.row(position, buffer.data() + slot * features);
+                const float* row = row_around_center(reader, position, buffer.data() + slot * features);
                 float norm = sums_of(zeros.data(), row, features).norm;
                 if (metric_ == Metric::cosine && !(norm > 1e-30f)) {  // its square underflows, or it is zero
                     usable = usable && std::equal(row, row + features, zeros.data());
@@ -676,45 +744,126 @@ class BatchScan {
 
     double bound(double length, float largest_square) const {
         const auto features = static_cast<double>(vectors_.features);
-        const double unit = (features + 16) * kUnit, largest = std::sqrt(largest_square) * (1 + 0x1p-10);
+        const double unit = (features + 16) * kUnit, underflow = features * kSmallest,
+                     largest = std::sqrt(largest_square + underflow) * (1 + 0x1p-10);
         if (metric_ == Metric::cosine) return 3 * unit;
         const double sum = length + largest;
-        return unit * (metric_ == Metric::inner ? length * largest : sum * sum) + features * kSmallest;
+        return unit * (metric_ == Metric::inner ? length * largest : sum * sum) + underflow;
     }
 
     const VectorRuns& vectors_;
     const Real* queries_;
     const std::size_t count_;
     const Metric metric_;
+    const Simd simd_;
+    const HalfExpander expand_half_;
+    bool centered_ = false;
+    std::vector<float> center_;    // (features)
     std::vector<float> rounded_;   // (count, features)
     std::vector<double> lengths_;  // (count)
 };
 
-// Writes the k nearest of the vectors at the positions `items` for each query, (count, k). Returns false, with nothing
-// to be trusted, where nearest_vectors does, and for other instruction sets than AVX-512: there BLAS multiplies.
+// Adds the nearest of the vectors at the positions `items` to the hits of one query; returns false where float32 does
+// not tell them apart.
 template <class Real, class Position>
-bool nearest_vectors_of_batch(const VectorRuns& vectors, const Real* queries, std::size_t count, const Position* items,
-                              const std::int64_t* ids, std::size_t many, Metric metric, std::size_t k,
-                              float* top_distances, std::int64_t* top_ids, Simd simd, std::size_t threads) {
-    if (simd != Simd::avx512 || many == 0) return false;
-    using Scan = BatchScan<Real>;
+bool scan_alone(const VectorRuns& vectors, const Real* row, const Position* items, const std::int64_t* ids,
+                std::size_t many, Metric metric, const NearestHits& hits, std::size_t q, Simd simd,
+                std::size_t threads) {
     const std::size_t features = vectors.features;
-    const std::size_t most = std::clamp<std::size_t>(Scan::kQueryBytes / (4 * features), 12, 256);
-    std::atomic<bool> done = true;
-    parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t q = begin; q < end && done; q += most) {
-            Scan scan(vectors, queries + q * features, std::min(most, end - q), metric);
-            if (!scan.search(items, ids, many, k, top_distances + q * k, top_ids + q * k)) done = false;
-        }
+    DoubleRow query;
+    query.read(row, features, metric);
+    if (query.zero) return false;
+    const std::vector<float> rounded(query.values.begin(), query.values.end());
+    std::vector<float> estimates(many), norms(metric == Metric::inner ? many : 0);
+    std::atomic<bool> usable = true;
+    parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
+        const VectorSums sums_of(vectors, metric, simd);
+        float total = 0;  // only to notice what is not finite
+        const auto position_at = [&](std::size_t i) { return static_cast<std::size_t>(items[begin + i]); };
+        sums_of(rounded.data(), end - begin, position_at, [&](std::size_t i, const RowSums& sums) {
+            float& estimate = estimates[begin + i];
+            if (metric == Metric::l2) {
+                estimate = sums.norm;
+            } else if (metric == Metric::inner) {
+                estimate = -sums.product;
+                norms[begin + i] = sums.norm;
+            } else if (sums.norm > 1e-30f) {
+                estimate = 2 - 2 * sums.product / std::sqrt(sums.norm);
+            } else {  // squares underflow, unless they are zero
+                const float* own = sums_of.row(position_at(i));
+                if (std::any_of(own, own + features, [](float value) { return value != 0; })) usable = false;
+                estimate = 2;
+            }
+            total += estimate;
+        });
+        if (!std::isfinite(total)) usable = false;
     });
-    return done;
+    if (!usable) return false;
+    const double error = (static_cast<double>(features) + 16) * kUnit,
+                 underflow = static_cast<double>(features) * kSmallest;
+    double bound = metric == Metric::cosine ? 3 * error : underflow, moved = 0;  // by rounding the query
+    for (std::size_t f = 0; f < features; ++f) moved += (query.values[f] - rounded[f]) * (query.values[f] - rounded[f]);
+    moved = std::sqrt(moved);
+    if (metric == Metric::inner && many != 0) {
+        const double longest = std::sqrt(*std::ranges::max_element(norms) + underflow);
+        const double length = std::sqrt(norm_in_double(query.values.data(), features));
+        bound += error * length * longest * (1 + 0x1p-10);
+    }
+    const auto limit_of = [&](float kth) {
+        if (metric != Metric::l2) return limit_of_estimates(kth, bound);
+        const float limit = limit_of_estimates(kth, bound + error * kth);
+        if (moved == 0) return limit;
+        const double root = std::sqrt(limit) + 2 * moved;
+        return limit_of_estimates(static_cast<float>(root * root), bound + error * root * root);
+    };
+    DoubleReader reader(vectors, metric, simd);
+    return rank_by_estimates(estimates, limit_of, ids, hits, q,
+                             [&](const std::vector<std::size_t>& close, double* out) {
+                                 for (const std::size_t i : close) {
+                                     reader.read(static_cast<std::size_t>(items[i]));
+                                     *out++ = reader.distance(query);
+                                 }
+                             });
 }
-#else
+
+// Adds the nearest of the vectors at the positions `items` to the hits of each query, (count, features).
 template <class Real, class Position>
-bool nearest_vectors_of_batch(const VectorRuns&, const Real*, std::size_t, const Position*, const std::int64_t*,
-                              std::size_t, Metric, std::size_t, float*, std::int64_t*, Simd, std::size_t) {
-    return false;
+void scan_vectors(const VectorRuns& vectors, const Real* queries, std::size_t count, const Position* items,
+                  const std::int64_t* ids, std::size_t many, Metric metric, const NearestHits& hits, Simd simd,
+                  std::size_t threads) {
+    constexpr std::size_t alone = 2;  // queries that scans of their own score in less time than a matrix product
+    const std::size_t features = vectors.features;
+    if (count == 0 || many == 0) return;
+    std::vector<std::uint8_t> done(count);
+    if (count > alone) {
+        using Scan = BatchScan<Real>;
+        const std::size_t most = std::clamp<std::size_t>(Scan::kQueryBytes / (4 * features + 1), 12, 256);
+        parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t q = begin; q < end; q += most)
+                Scan(vectors, queries + q * features, std::min(most, end - q), metric, simd)
+                    .search(items, ids, many, hits, q, done.data());
+        });
+    }
+    const bool rounds =
+        std::ranges::any_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float64; });
+    // Squares of differences are more exact than differences of squares.
+    if (!rounds && (count <= alone || metric == Metric::l2))
+        for (std::size_t q = 0; q < count; ++q)
+            if (!done[q])
+                done[q] = scan_alone(vectors, queries + q * features, items, ids, many, metric, hits, q, simd, threads);
+    std::vector<std::size_t> left;
+    for (std::size_t q = 0; q < count; ++q)
+        if (!done[q]) left.push_back(q);
+    if (left.empty()) return;
+    std::vector<DoubleRow> rows(count);
+    for (const std::size_t q : left) rows[q].read(queries + q * features, features, metric);
+    struct Reader : DoubleReader {
+        const Position* items;
+        void read(std::size_t i) { DoubleReader::read(static_cast<std::size_t>(items[i])); }
+    };
+    compare_in_double(
+        left, many, ids, hits, threads, [&] { return Reader{{vectors, metric, simd}, items}; },
+        [&](const Reader& reader, std::size_t q) { return reader.distance(rows[q]); });
 }
-#endif
 
 }  // namespace nestcode

@@ -9,15 +9,23 @@
 
 namespace nestcode {
 
+constexpr std::int64_t kGivenUp = -1;
+
+// How much a search of inverted lists may do.
+struct ListBudget {
+    std::uint64_t candidates;                // allowed items in the lists that are probed
+    std::uint64_t most_passed = UINT64_MAX;  // items in these lists, allowed or not
+};
+
 // The output arrays of a search: for each query the k best hits, best first, and how many items were scored. Positions
-// count through all segments. Missing hits come last, with infinite scores and the position UINT32_MAX. `passed` counts
-// the items of the probed lists, also those that are not live; it may be null.
+// count through all segments. Missing hits come last, with infinite scores and the position UINT32_MAX.
 struct SearchResults {
     std::size_t k;
     float* scores;
     std::uint32_t* positions;
-    std::int64_t* compared;
-    std::int64_t* passed = nullptr;
+    std::int64_t* compared;      // kGivenUp where a search would cost more than a scan of what is allowed
+    float* distances = nullptr;  // to all lists, (queries, lists), if they are wanted
+    float* half_way = nullptr;   // then also which of these half of the candidates do not exceed
 
     void write(std::size_t query, TopK& top) const {
         const std::vector<std::uint64_t>& hits = top.sorted();
@@ -32,12 +40,13 @@ struct SearchResults {
 // Scans the one list that there is for the queries [begin, end), of which each takes every item: a piece at a time for
 // a tile of queries, so that a piece is read from memory once for all of them.
 template <class ScorerOf>
-void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std::size_t begin, std::size_t end,
-               const SearchResults& results, const ScorerOf& scorer_of) {
+void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std::uint64_t most_passed,
+               std::size_t begin, std::size_t end, const SearchResults& results, const ScorerOf& scorer_of) {
     constexpr std::size_t tile = 16;
     constexpr std::uint32_t piece = 32 * kBlockItems;
     std::size_t items = 0;
     for (const InvertedLists& lists : segments) items += lists.starts[1];
+    if (items > most_passed) return std::fill(results.compared + begin, results.compared + end, kGivenUp);
     for (std::size_t first = begin; first < end; first += tile) {
         const std::size_t many = std::min(tile, end - first);
         using Scorer = decltype(scorer_of(first));
@@ -57,20 +66,19 @@ void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std:
             }
         for (std::size_t q = 0; q < many; ++q) {
             results.compared[first + q] = size;
-            if (results.passed != nullptr) results.passed[first + q] = static_cast<std::int64_t>(items);
             results.write(first + q, tops[q]);
         }
     }
 }
 
 // distances_of(query, out) writes the distance to each list, scorer_of(query) returns the query's scorer. `sizes` are
-// the live items of each list in all segments.
+// the allowed items of each list in all segments.
 template <class DistancesOf, class ScorerOf>
 void search(std::span<const InvertedLists> segments, std::span<const std::uint32_t> sizes, std::size_t queries,
-            std::uint64_t candidates, int fine_bits, const SearchResults& results, std::size_t threads,
+            const ListBudget& budget, int fine_bits, const SearchResults& results, std::size_t threads,
             const DistancesOf& distances_of, const ScorerOf& scorer_of) {
     parallel_for(queries, 1, threads, [&](std::size_t begin, std::size_t end) {
-        if (sizes.size() == 1) return scan_list(segments, sizes[0], begin, end, results, scorer_of);
+        if (sizes.size() == 1) return scan_list(segments, sizes[0], budget.most_passed, begin, end, results, scorer_of);
         ProbeSelector selector(sizes);
         std::vector<ScanRange> ranges;
         std::vector<float> distances(sizes.size());
@@ -79,13 +87,19 @@ void search(std::span<const InvertedLists> segments, std::span<const std::uint32
             auto scorer = scorer_of(q);
             top.clear();
             distances_of(q, distances.data());
-            results.compared[q] = static_cast<std::int64_t>(selector.select(distances.data(), candidates));
+            results.compared[q] = static_cast<std::int64_t>(selector.select(distances.data(), budget.candidates));
             find_scan_ranges(segments, selector.probed, distances.data(), fine_bits, ranges);
-            for (const ScanRange& range : ranges) range.touch();
-            if (results.passed != nullptr) {
-                results.passed[q] = 0;
-                for (const ScanRange& range : ranges) results.passed[q] += range.range.size();
+            if (results.distances != nullptr) {
+                std::copy(distances.begin(), distances.end(), results.distances + q * distances.size());
+                results.half_way[q] = selector.half_way;
             }
+            std::uint64_t passed = 0;
+            for (const ScanRange& range : ranges) passed += range.range.size();
+            if (passed > budget.most_passed) {
+                results.compared[q] = kGivenUp;
+                continue;
+            }
+            for (const ScanRange& range : ranges) range.touch();
             // The nearest range first: once good hits are known, the threshold rejects most others.
             const auto nearest =
                 std::min_element(ranges.begin(), ranges.end(),

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "metric.hpp"
 #include "simd.hpp"
@@ -41,6 +43,22 @@ RowSums row_sums_portable(const float* query, const Element* row, std::size_t fe
             norms[lane] += item * item;
         }
     };
+    if constexpr (std::is_same_v<Element, float>) {  // which GCC does not vectorize from the loop below
+        Float4 product[2] = {}, norm[2] = {};
+        for (; f + lanes <= features; f += lanes)
+            for (std::size_t half = 0; half < 2; ++half) {
+                const Float4 values = load_float4(query + f + 4 * half), item = load_float4(row + f + 4 * half);
+                const Float4 difference = values - item;
+                if constexpr (squares) {
+                    norm[half] += difference * difference;
+                } else {
+                    product[half] += values * item;
+                    norm[half] += item * item;
+                }
+            }
+        std::memcpy(products, product, sizeof products);
+        std::memcpy(norms, norm, sizeof norms);
+    }
     for (; f + lanes <= features; f += lanes)
         for (std::size_t lane = 0; lane < lanes; ++lane) add(lane);
     for (; f < features; ++f) add(0);

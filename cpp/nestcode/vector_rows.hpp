@@ -7,18 +7,34 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "checksum.hpp"
+#include "parallel.hpp"
 #include "simd.hpp"
 
 namespace nestcode {
 
-enum class VectorType { float32, float16, int8 };
+// A vector that a search compares has NaN or infinities.
+struct NotFinite : std::invalid_argument {
+    NotFinite()
+        : std::invalid_argument(
+              "data must be finite and within float32, but some of it is not: drop or impute rows with NaN or inf "
+              "first, "
+              "as in X[np.isfinite(X).all(axis=1)]") {}
+};
+
+enum class VectorType { float32, float16, int8, float64 };  // the last of vectors that a caller gives
 
 inline std::size_t bytes_of(VectorType type) {
-    return type == VectorType::float32 ? 4 : type == VectorType::float16 ? 2 : 1;
+    switch (type) {
+        case VectorType::float64: return 8;
+        case VectorType::float32: return 4;
+        case VectorType::float16: return 2;
+        default: return 1;
+    }
 }
 
 inline float half_to_float(std::uint16_t half) {
@@ -113,6 +129,10 @@ struct VectorRows {
             case VectorType::float16:
                 expand_half(reinterpret_cast<const std::uint16_t*>(from), buffer, features);
                 return buffer;
+            case VectorType::float64:
+                std::transform(reinterpret_cast<const double*>(from), reinterpret_cast<const double*>(from) + features,
+                               buffer, [](double value) { return static_cast<float>(value); });
+                return buffer;
             default:
                 if (scales_guard != nullptr) scales_guard->touch(scales + i, sizeof(float));
                 expand_int8(reinterpret_cast<const std::int8_t*>(from), scales != nullptr ? scales[i] : 1, buffer,
@@ -171,6 +191,12 @@ class VectorReader {
     }
     const float* row(std::size_t position) { return row(position, buffer_.data()); }
 
+    // The row where it lies, or null where it is not float64.
+    const double* row_in_double(std::size_t position) const {
+        const auto [run, own] = runs_->find(position);
+        return run->type == VectorType::float64 ? reinterpret_cast<const double*>(run->at(own)) : nullptr;
+    }
+
     void prefetch(std::size_t position) const {
         const auto [run, own] = runs_->find(position);
         const std::uint8_t* from = run->at(own);
@@ -182,6 +208,19 @@ class VectorReader {
     HalfExpander expand_half_;
     std::vector<float> buffer_;
 };
+
+// Writes the vectors at the positions `items` as float32, (many, features).
+inline void expand_vectors(const VectorRuns& vectors, HalfExpander expand_half, const std::int64_t* items,
+                           std::size_t many, float* out, std::size_t threads) {
+    const std::size_t features = vectors.features;
+    parallel_for(many, 1 + (1 << 16) / (features + 1), threads, [=, &vectors](std::size_t begin, std::size_t end) {
+        const VectorReader reader(vectors, expand_half);
+        for (std::size_t i = begin; i < end; ++i) {
+            const float* row = reader.row(static_cast<std::size_t>(items[i]), out + i * features);
+            if (row != out + i * features) std::copy_n(row, features, out + i * features);
+        }
+    });
+}
 
 // Reads the rows of a matrix.
 struct MatrixReader {

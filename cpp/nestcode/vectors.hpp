@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__x86_64__) || defined(__i386__)  // elsewhere registers have 16 bytes
 #include "simd.hpp"
@@ -29,6 +30,11 @@ struct Vector<32> {
     using Floats = float __attribute__((vector_size(32)));
     using Integers = std::int32_t __attribute__((vector_size(32)));
 };
+template <>
+struct Vector<64> {
+    using Floats = float __attribute__((vector_size(64)));
+    using Integers = std::int32_t __attribute__((vector_size(64)));
+};
 // Copies a vector from and to any address; memcpy would copy its parts.
 template <class Values, class Value>
 NESTCODE_INLINE Values load_vector(const Value* from) {
@@ -51,6 +57,33 @@ NESTCODE_INLINE Vector<32>::Floats join(const Vector<16>::Floats& a, const Vecto
 #else  // GCC before version 12
     return {a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]};
 #endif
+}
+// The halves of two vectors, lane by lane in turn: the lower ones, or the upper ones.
+template <bool upper, std::size_t... lane, class Floats>
+NESTCODE_INLINE Floats interleave(const Floats& a, const Floats& b, std::index_sequence<lane...>) {
+    constexpr int count = sizeof...(lane);
+#if __has_builtin(__builtin_shufflevector)
+    return __builtin_shufflevector(a, b, ((upper ? count : 0) + static_cast<int>(lane)) / 2 + lane % 2 * count...);
+#else  // GCC before version 12
+    using Integers = typename Vector<sizeof(Floats)>::Integers;
+    return __builtin_shuffle(
+        a, b, Integers{(((upper ? count : 0) + static_cast<int>(lane)) / 2 + static_cast<int>(lane % 2) * count)...});
+#endif
+}
+// Transposes a square of values, a vector for each row: rows are interleaved with those half of the square away until
+// every value has moved.
+template <class Floats>
+NESTCODE_INLINE void transpose(Floats* rows) {
+    constexpr std::size_t lanes = sizeof(Floats) / sizeof(float);
+    constexpr std::make_index_sequence<lanes> each{};
+    Floats other[lanes];
+    for (std::size_t step = 1; step < lanes; step *= 2) {
+        for (std::size_t i = 0; i < lanes / 2; ++i) {
+            other[2 * i] = interleave<false>(rows[i], rows[i + lanes / 2], each);
+            other[2 * i + 1] = interleave<true>(rows[i], rows[i + lanes / 2], each);
+        }
+        for (std::size_t i = 0; i < lanes; ++i) rows[i] = other[i];
+    }
 }
 // Whether any bit of a vector is set.
 template <class Values>

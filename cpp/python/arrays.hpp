@@ -38,6 +38,7 @@ void add_index(nb::module_& m);
 void add_search(nb::module_& m);
 void add_graph(nb::module_& m);
 void add_row_search(nb::module_& m);
+void add_scan(nb::module_& m);
 void add_vectors(nb::module_& m);
 void add_streams(nb::module_& m);
 void add_images(nb::module_& m);

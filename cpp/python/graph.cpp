@@ -148,7 +148,7 @@ struct PyGraph {
     }
 
     void search(const View<const float, 2>& queries, std::string_view metric, std::size_t ef,
-                const View<const std::uint64_t, 1>& skipped, const View<float, 2>& distances,
+                const View<const std::uint64_t, 1>& allowed, const View<float, 2>& distances,
                 const View<std::uint32_t, 2>& positions, const View<std::int64_t, 1>& visited, std::size_t most,
                 std::size_t threads, std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
@@ -158,11 +158,11 @@ struct PyGraph {
         if (distances.shape(0) != count || positions.shape(0) != count || positions.shape(1) != k ||
             visited.size() != count || k == 0)
             throw nb::value_error("there must be room for the hits of each query, and at least one");
-        if (skipped.size() != 0 && skipped.size() * 64 < packed.records.nodes())
-            throw nb::value_error("the bitmap of skipped items must have a bit for each item");
+        if (allowed.size() != 0 && allowed.size() * 64 < packed.records.nodes())
+            throw nb::value_error("the bitmap of allowed items must have a bit for each item");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
         const nestcode::SearchResults results{k, distances.data(), positions.data(), visited.data()};
-        const nestcode::GraphItems items{{skipped.data(), skipped.size()}, packed.duplicates};
+        const nestcode::GraphItems items{{allowed.data(), allowed.size()}, packed.duplicates};
         nb::gil_scoped_release released;
         const auto run = [&]<class Element>(const Element* rows) {
             nestcode::search_graph(packed.records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
@@ -181,7 +181,7 @@ struct PyGraph {
 nestcode::SearchedGraph graph_of(nb::handle graph) {
     const PyGraph& self = part_of<PyGraph>(graph);
     nestcode::SearchedGraph found{&self.packed.records, &self.projection.projection};
-    found.items.duplicates = self.packed.duplicates;
+    found.duplicates = self.packed.duplicates;
     if (self.vectors && self.vectors->dtype().bits == 16)
         found.halves = static_cast<const nestcode::Half*>(self.vectors->data());
     else if (self.vectors)
@@ -208,7 +208,7 @@ void add_graph(nb::module_& m) {
     nb::class_<PyGraph>(m, "Graph")
         .def(nb::init<nb::object, nb::object, std::optional<AnyMatrix>>(), "records"_a, "projection"_a,
              "vectors"_a.noconvert().none())
-        .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "skipped"_a, "distances"_a, "positions"_a,
+        .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "allowed"_a, "distances"_a, "positions"_a,
              "visited"_a, "most"_a = SIZE_MAX, "threads"_a = 1, "simd"_a = "",
              "Write the nearest items of each query.");
 }

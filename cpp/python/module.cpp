@@ -2,13 +2,20 @@
 // algorithms are in the headers.
 #include "arrays.hpp"
 #include "nestcode/simd.hpp"
+#include "nestcode/vector_rows.hpp"
 
-// An instruction set that the processor lacks is named by the user, in the environment.
+// What only the core notices of the user's input: an instruction set, named in the environment, that the processor
+// lacks; vectors that are not finite.
 static void raise_invalid_input(const std::exception_ptr& thrown, void*) {
+    const auto raise = [](const std::exception& error) {
+        PyErr_SetString(nb::module_::import_("nestcode.errors").attr("InvalidInput").ptr(), error.what());
+    };
     try {
         std::rethrow_exception(thrown);
     } catch (const nestcode::UnknownSimd& error) {
-        PyErr_SetString(nb::module_::import_("nestcode.errors").attr("InvalidInput").ptr(), error.what());
+        raise(error);
+    } catch (const nestcode::NotFinite& error) {
+        raise(error);
     }
 }
 
@@ -24,6 +31,7 @@ NB_MODULE(_core, m) {
     add_graph(m);
     add_vectors(m);
     add_row_search(m);
+    add_scan(m);
     add_streams(m);
     add_images(m);
 }

@@ -21,14 +21,16 @@ struct PyRowProjection {
     std::size_t coarse;
     nestcode::RowProjection projection;
 
-    PyRowProjection(std::string_view metric, Vec<double> given_mean, Mat<float> given_directions, std::size_t used,
-                    const CoarseArray& coarse_parts, const Mat<float>& complement, Vec<float> given_coefficients,
-                    float mean_square, float mean_outside)
+    PyRowProjection(std::string_view metric, bool normalized, double unit, Vec<double> given_mean,
+                    Mat<float> given_directions, std::size_t used, const CoarseArray& coarse_parts,
+                    const Mat<float>& complement, Vec<float> given_coefficients, float mean_square, float mean_outside)
         : mean(std::move(given_mean)),
           directions(std::move(given_directions)),
           mean_coefficients(std::move(given_coefficients)),
           coarse(coarse_parts.shape(0)),
           projection{nestcode::metric_named(metric),
+                     normalized,
+                     unit,
                      mean.data(),
                      directions.data(),
                      directions.shape(0),
@@ -43,8 +45,10 @@ struct PyRowProjection {
             throw nb::value_error("the mean must have a coefficient for each direction");
         if (complement.shape(1) != mean.size())
             throw nb::value_error("directions outside must have the features of the mean");
-        if (projection.metric == nestcode::Metric::inner)
-            throw nb::value_error("rows are projected for the metrics of coders, l2 and cosine");
+        if (normalized && projection.metric != nestcode::Metric::cosine)
+            throw nb::value_error("L2-normalized items are compared by the cosine");
+        if (!(unit > 0) || (unit != 1 && projection.metric != nestcode::Metric::cosine))
+            throw nb::value_error("queries must be scaled to a norm, and only for the cosine");
     }
 
   private:
@@ -161,6 +165,18 @@ struct PyCoefficientDecoder {
     }
 };
 
+// How much searches may do; `most` are bounds beyond which a scan takes less.
+struct PyRowBudget {
+    std::uint64_t candidates, most_passed;
+    std::size_t ef, most_visited, reranked, most_reranked;
+    std::uint64_t most_listed;
+
+    nestcode::RowBudget of(std::size_t k) const {
+        if (k == 0 || reranked == 0 || ef == 0) throw nb::value_error("budgets must be at least 1");
+        return {k, {candidates, most_passed}, ef, most_visited, reranked, most_reranked, most_listed};
+    }
+};
+
 using AnyIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 nestcode::ChecksumGuard* guard_of(nb::handle guard, const void* data, std::size_t bytes) {
@@ -180,15 +196,15 @@ struct PyRowSearcher {
     std::vector<nb::object> owners;
     std::vector<AnyIds> ids;
     std::vector<Packed> codes;
-    std::vector<Vec<std::uint64_t>> skipped;
     nestcode::SearchedSnapshot snapshot;
+    nb::object lists;  // None without
 
-    PyRowSearcher(nb::object projection, nb::object scoring, nb::object lists, const std::vector<nb::object>& graphs,
-                  std::vector<Vec<std::uint64_t>> given_skipped, std::vector<AnyIds> given_ids,
+    PyRowSearcher(nb::object projection, nb::object scoring, nb::object given_lists,
+                  const std::vector<nb::object>& graphs, std::vector<AnyIds> given_ids,
                   const std::vector<nb::object>& id_guards, nb::object vectors, nb::object decoder,
                   std::vector<Packed> given_codes, const std::vector<nb::object>& code_guards)
-        : owners(graphs), ids(std::move(given_ids)), codes(std::move(given_codes)), skipped(std::move(given_skipped)) {
-        for (const nb::object& one : {projection, scoring, lists, vectors, decoder}) owners.push_back(one);
+        : owners(graphs), ids(std::move(given_ids)), codes(std::move(given_codes)), lists(std::move(given_lists)) {
+        for (const nb::object& one : {projection, scoring, vectors, decoder}) owners.push_back(one);
         for (const auto* guards : {&id_guards, &code_guards})
             owners.insert(owners.end(), guards->begin(), guards->end());
         const PyRowProjection& own = part_of<PyRowProjection>(projection);
@@ -200,26 +216,128 @@ struct PyRowSearcher {
             snapshot.ends.push_back(total += ids[i].size());
         }
         if (total >= UINT32_MAX) throw nb::value_error("runs must have less than 2^32 items together");
-        if (!lists.is_none()) add_lists(own, scoring, lists);
-        if (graphs.size() != skipped.size()) throw nb::value_error("there must be a bitmap for each graph");
-        std::size_t run = snapshot.segments.size();
+        std::size_t run = 0;
+        if (!lists.is_none()) run = add_lists(own, scoring);
         if (run + graphs.size() != ids.size()) throw nb::value_error("there must be ids for each run");
-        for (std::size_t g = 0; g < graphs.size(); ++g, ++run) {
-            nestcode::SearchedGraph graph = graph_of(graphs[g]);
-            if (graph.records->nodes() != ids[run].size() || graph.projection->features() != own.mean.size() ||
-                (skipped[g].size() != 0 && skipped[g].size() * 64 < graph.records->nodes()))
+        for (const nb::object& one : graphs) {
+            nestcode::SearchedGraph graph = graph_of(one);
+            if (graph.records->nodes() != ids[run].size() || graph.projection->features() != own.mean.size())
                 throw nb::value_error("a graph must have the features of the projection, and an id for each node");
-            graph.items.skipped = {skipped[g].data(), skipped[g].size()};
             graph.offset = static_cast<std::uint32_t>(run == 0 ? 0 : snapshot.ends[run - 1]);
             snapshot.graphs.push_back(graph);
+            ++run;
         }
         if (!vectors.is_none()) {
             snapshot.vectors = &vector_runs_of(vectors);
             if (snapshot.vectors->count() != total || snapshot.vectors->features != own.mean.size())
                 throw nb::value_error("there must be a vector for each item, with the features of the projection");
-            return;
+        } else if (!decoder.is_none()) {
+            add_decoder(own, part_of<PyCoefficientDecoder>(decoder), code_guards);
         }
-        const PyCoefficientDecoder& decoding = part_of<PyCoefficientDecoder>(decoder);
+    }
+
+    bool reranks() const { return snapshot.vectors != nullptr || snapshot.decoder != nullptr; }
+
+    template <class Real>
+    bool search(nb::handle selection, const Mat<Real>& rows, const PyRowBudget& given,
+                const Array<std::int64_t, 2>& out_ids, const Array<float, 2>& distances, const Ids& compared,
+                std::size_t threads, std::string_view simd) const {
+        const std::size_t count = rows.shape(0), k = distances.shape(1);
+        const nestcode::RowBudget budget = given.of(k);
+        if (!reranks()) throw nb::value_error("there must be something to rerank by");
+        const auto fits = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == k; };
+        if (!fits(out_ids) || !fits(distances) || compared.size() != count)
+            throw nb::value_error("there must be room for the hits of each row");
+        const nestcode::Selection& chosen_items = checked(selection, rows.shape(1));
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
+        nb::gil_scoped_release released;
+        return nestcode::search_rows(snapshot, chosen_items, budget, rows.data(), count, out_ids.data(),
+                                     distances.data(), compared.data(), chosen, threads);
+    }
+
+    // Writes the hits of one row, (k,), and returns how many items it was compared with, kGivenUp where a scan takes
+    // less, and one less where `search` is false.
+    template <class Real>
+    std::int64_t search_one(nb::handle selection, const View<const Real, 1>& row, const PyRowBudget& given,
+                            const View<std::int64_t, 1>& out_ids, const View<float, 1>& distances) const {
+        const nestcode::RowBudget budget = given.of(distances.size());
+        if (!reranks()) throw nb::value_error("there must be something to rerank by");
+        if (out_ids.size() != distances.size()) throw nb::value_error("there must be room for the hits");
+        const nestcode::Selection& chosen_items = checked(selection, row.size());
+        const nestcode::Simd chosen = nestcode::choose_simd("");
+        std::int64_t compared = 0;
+        nb::gil_scoped_release released;
+        const bool done = nestcode::search_rows(snapshot, chosen_items, budget, row.data(), 1, out_ids.data(),
+                                                distances.data(), &compared, chosen, 1);
+        return done ? compared : nestcode::kGivenUp - 1;
+    }
+
+    // How many candidates of a row there are: those of lists, and of each graph.
+    std::size_t columns(const PyRowBudget& given, std::size_t k) const {
+        const nestcode::Selection none;
+        return nestcode::RowSearch(snapshot, none, given.of(k), 1, nestcode::choose_simd("")).columns();
+    }
+
+    template <class Real>
+    bool candidates(nb::handle selection, const Mat<Real>& rows, const PyRowBudget& given, std::size_t k,
+                    const Array<float, 2>& scores, const Array<std::uint32_t, 2>& positions, const Ids& compared,
+                    std::size_t threads, std::string_view simd) const {
+        const std::size_t count = rows.shape(0);
+        const nestcode::RowBudget budget = given.of(k);
+        const auto fits = [&, wanted = columns(given, k)](const auto& array) {
+            return array.shape(0) == count && array.shape(1) == wanted;
+        };
+        if (!fits(scores) || !fits(positions) || compared.size() != count)
+            throw nb::value_error("there must be room for the candidates of each row");
+        const nestcode::Selection& chosen_items = checked(selection, rows.shape(1));
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
+        nb::gil_scoped_release released;
+        return nestcode::find_candidates(snapshot, chosen_items, budget, rows.data(), count, scores.data(),
+                                         positions.data(), compared.data(), chosen, threads);
+    }
+
+  private:
+    const nestcode::Selection& checked(nb::handle selection, std::size_t features) const {
+        if (features != snapshot.projection->features())
+            throw nb::value_error("rows must have the features of the projection");
+        const SelectedItems selected = selection_of(selection);
+        if (selected.lists.ptr() != lists.ptr() || selected.items.graphs.size() != snapshot.graphs.size())
+            throw nb::value_error("the selection must be of the same lists, with a bitmap for each graph");
+        for (std::size_t g = 0; g < snapshot.graphs.size(); ++g) {
+            const auto allowed = selected.items.graphs[g];
+            if (!allowed.empty() && allowed.size() * 64 < snapshot.graphs[g].records->nodes())
+                throw nb::value_error("a bitmap must have a bit for each node");
+        }
+        return selected.items;
+    }
+
+    std::size_t add_lists(const PyRowProjection& own, nb::handle scoring) {
+        const PyListScoring& by = part_of<PyListScoring>(scoring);
+        const std::span<const nestcode::InvertedLists> segments = segments_of(lists);
+        if (number_of_lists(lists) != by.scoring.coarse * by.scoring.fine || own.coarse != by.scoring.coarse ||
+            by.scoring.fine_parts.features > own.projection.used || by.directions() != own.projection.count)
+            throw nb::value_error("there must be a centroid for each list, in the directions of the projection");
+        if (segments.size() > ids.size()) throw nb::value_error("there must be ids for each run");
+        const std::size_t columns = by.groups.is_none() ? 0 : (by.scoring.groups->size() + 1) / 2;
+        float bias_unit = 0;
+        for (std::size_t i = 0; i < segments.size(); ++i) {
+            const nestcode::InvertedLists& one = segments[i];
+            if (one.codes.count != ids[i].size()) throw nb::value_error("there must be an id for each code");
+            if (one.codes.count == 0) continue;
+            if (by.groups.is_none() ? one.codes.bytes < by.scoring.bytes || one.norms == nullptr
+                                    : one.blocks.centroids != by.scoring.coarse || one.blocks.columns != columns ||
+                                          (one.blocks.norms != nullptr) != own.projection.normalized)
+                throw nb::value_error("segments must have what the scorer reads");
+            if (bias_unit != 0 && one.blocks.bias_unit != bias_unit)
+                throw nb::value_error("segments must have the same bias_unit");
+            bias_unit = one.blocks.bias_unit;
+        }
+        snapshot.scoring = &by.scoring;
+        return segments.size();
+    }
+
+    void add_decoder(const PyRowProjection& own, const PyCoefficientDecoder& decoding,
+                     const std::vector<nb::object>& code_guards) {
         if (decoding.decoder.directions != own.projection.count || own.projection.used != own.projection.count)
             throw nb::value_error("codes must decode to coefficients of all directions");
         if (codes.size() != ids.size() || code_guards.size() != ids.size())
@@ -234,179 +352,31 @@ struct PyRowSearcher {
         }
         snapshot.decoder = &decoding.decoder;
     }
-
-    template <class Real>
-    bool search(const Mat<Real>& rows, std::size_t k, std::uint64_t lists, std::size_t graphs, std::size_t reranked,
-                const Array<std::int64_t, 2>& out_ids, const Array<float, 2>& distances, const Ids& compared,
-                std::size_t threads, std::string_view simd) const {
-        const std::size_t count = rows.shape(0);
-        if (rows.shape(1) != snapshot.projection->features())
-            throw nb::value_error("rows must have the features of the projection");
-        if (k == 0 || reranked == 0 || graphs == 0) throw nb::value_error("budgets must be at least 1");
-        const auto fits = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == k; };
-        if (!fits(out_ids) || !fits(distances) || compared.size() != count)
-            throw nb::value_error("there must be room for the hits of each row");
-        const nestcode::Simd chosen = nestcode::choose_simd(simd);
-        nb::gil_scoped_release released;
-        return nestcode::search_rows(snapshot, {k, lists, graphs, reranked}, rows.data(), count, out_ids.data(),
-                                     distances.data(), compared.data(), chosen, threads);
-    }
-
-    // Writes the hits of one row, (k,), and returns how many items it was compared with, -1 where `search` is false.
-    template <class Real>
-    std::int64_t search_one(const View<const Real, 1>& row, std::size_t k, std::uint64_t lists, std::size_t graphs,
-                            std::size_t reranked, const View<std::int64_t, 1>& out_ids,
-                            const View<float, 1>& distances) const {
-        if (row.size() != snapshot.projection->features())
-            throw nb::value_error("the row must have the features of the projection");
-        if (k == 0 || reranked == 0 || graphs == 0) throw nb::value_error("budgets must be at least 1");
-        if (out_ids.size() != k || distances.size() != k) throw nb::value_error("there must be room for the hits");
-        const nestcode::Simd chosen = nestcode::choose_simd("");
-        std::int64_t compared = 0;
-        nb::gil_scoped_release released;
-        const bool done = nestcode::search_rows(snapshot, {k, lists, graphs, reranked}, row.data(), 1, out_ids.data(),
-                                                distances.data(), &compared, chosen, 1);
-        return done ? compared : -1;
-    }
-
-  private:
-    void add_lists(const PyRowProjection& own, nb::handle scoring, nb::handle lists) {
-        const PyListScoring& by = part_of<PyListScoring>(scoring);
-        const auto [segments, sizes] = lists_of(lists);
-        if (sizes.size() != by.scoring.coarse * by.scoring.fine || own.coarse != by.scoring.coarse ||
-            by.scoring.fine_parts.features > own.projection.used || by.directions() != own.projection.count)
-            throw nb::value_error("there must be a centroid for each list, in the directions of the projection");
-        if (segments.size() > ids.size()) throw nb::value_error("there must be ids for each run");
-        const std::size_t columns = by.groups.is_none() ? 0 : (by.scoring.groups->size() + 1) / 2;
-        const bool by_angle = own.projection.metric == nestcode::Metric::cosine;
-        for (std::size_t i = 0; i < segments.size(); ++i) {
-            const nestcode::InvertedLists& one = segments[i];
-            if (one.codes.count != ids[i].size()) throw nb::value_error("there must be an id for each code");
-            if (one.codes.count == 0) continue;
-            if (by.groups.is_none() ? one.codes.bytes < by.scoring.bytes || one.norms == nullptr
-                                    : one.blocks.centroids != by.scoring.coarse || one.blocks.columns != columns ||
-                                          (one.blocks.norms != nullptr) != by_angle)
-                throw nb::value_error("segments must have what the scorer reads");
-        }
-        snapshot.scoring = &by.scoring;
-        snapshot.segments = segments;
-        snapshot.list_sizes = sizes;
-    }
 };
 
-// The items of one run: table indices, centroids or none, squares, norms.
-struct PyScannedCodes {
-    Packed indices;
-    Vec<std::int64_t> centroids;
-    Vec<float> squares, norms;
-};
-
-struct PyCodeScan {
-    nb::object owner;
-    Mat<std::int32_t> directions, depths;
-    Array<const float, 3> entries;
-    std::vector<nb::object> owners;
-    Vec<std::int64_t> ids;
-    std::vector<nestcode::ScannedCodes> runs;
-    std::optional<nestcode::CodeScan> scan;
-
-    PyCodeScan(nb::object searcher, Mat<std::int32_t> given_directions, Mat<std::int32_t> given_depths,
-               Array<const float, 3> given_entries, double operations, std::vector<nb::object> given_runs,
-               Vec<std::int64_t> given_ids)
-        : owner(std::move(searcher)),
-          directions(std::move(given_directions)),
-          depths(std::move(given_depths)),
-          entries(std::move(given_entries)),
-          owners(std::move(given_runs)),
-          ids(std::move(given_ids)) {
-        const nestcode::SearchedSnapshot& snapshot = part_of<PyRowSearcher>(owner).snapshot;
-        if (snapshot.decoder == nullptr || snapshot.decoder->codebooks != nullptr)
-            throw nb::value_error("codes are scanned where they are what items rank by, and of bit planes");
-        const std::size_t count = snapshot.projection->count, bytes = directions.shape(0);
-        if (entries.shape(0) != bytes || entries.shape(1) != directions.shape(1) || entries.shape(2) != 256)
-            throw nb::value_error("there must be 256 levels for each direction of a byte");
-        if (!below(directions.data(), directions.size(), count))
-            throw nb::value_error("tables must be of directions of the projection");
-        if (depths.shape(0) != bytes || depths.shape(1) != directions.shape(1))
-            throw nb::value_error("there must be a depth for each direction of a byte");
-        for (std::size_t b = 0; b < bytes; ++b) {
-            const std::int32_t* const own = depths.data() + b * depths.shape(1);
-            if (!below(own, depths.shape(1), 9) || std::accumulate(own, own + depths.shape(1), 0) > 8)
-                throw nb::value_error("the directions of a byte must have at most 8 bits");
-            for (std::size_t j = 0; j < depths.shape(1); ++j)
-                if (std::size_t{2} << own[j] > snapshot.decoder->levels.stride)
-                    throw nb::value_error("each node must have a level");
-        }
-        const int bits = snapshot.decoder->centroid_bits;
-        const std::size_t centroids = bits == 0 ? 0 : std::size_t{1} << bits;
-        if (centroids > snapshot.projection->coarse_count())
-            throw nb::value_error("centroids must be those of the projection");
-        std::size_t total = 0;
-        for (const nb::object& object : owners) {
-            const PyScannedCodes& one = part_of<PyScannedCodes>(object);
-            const std::size_t items = one.indices.shape(0);
-            if (one.indices.shape(1) != bytes || one.squares.size() != items || one.norms.size() != items ||
-                (one.centroids.size() != 0 && one.centroids.size() != items))
-                throw nb::value_error("there must be indices of all tables, a square and a norm for each item");
-            if (!below(one.centroids.data(), one.centroids.size(), centroids))
-                throw nb::value_error("centroids must be those of the decoder");
-            runs.push_back({rows_of(one.indices), one.centroids.size() != 0 ? one.centroids.data() : nullptr,
-                            one.squares.data(), one.norms.data()});
-            total += items;
-        }
-        if (ids.size() != total) throw nb::value_error("there must be an id for each item");
-        const nestcode::RegroupedBits grouped{bytes, directions.shape(1), directions.data(), depths.data()};
-        scan.emplace(snapshot, nestcode::ScanTables{grouped, entries.data(), operations}, runs, ids.data());
-    }
-
-    template <class Real>
-    bool search(const View<const Real, 1>& row, std::string_view metric, const View<float, 1>& distances,
-                const View<std::int64_t, 1>& top_ids, std::size_t threads) const {
-        const nestcode::Metric by = checked_metric(metric, row.size());
-        if (distances.size() == 0 || top_ids.size() != distances.size())
-            throw nb::value_error("there must be room for the hits, and at least one");
-        const nestcode::Simd chosen = nestcode::choose_simd("");
-        nb::gil_scoped_release released;
-        return scan->search(row.data(), by, distances.size(), distances.data(), top_ids.data(), chosen, threads);
-    }
-
-    template <class Real>
-    bool search_batch(const Mat<Real>& rows, std::string_view metric, const Array<float, 2>& distances,
-                      const Array<std::int64_t, 2>& top_ids, std::size_t threads) const {
-        const nestcode::Metric by = checked_metric(metric, rows.shape(1));
-        const std::size_t count = rows.shape(0), k = distances.shape(1);
-        if (k == 0 || distances.shape(0) != count || top_ids.shape(0) != count || top_ids.shape(1) != k)
-            throw nb::value_error("there must be room for the hits of each row, and at least one");
-        const nestcode::Simd chosen = nestcode::choose_simd("");
-        nb::gil_scoped_release released;
-        return scan->search_batch(rows.data(), count, by, k, distances.data(), top_ids.data(), chosen, threads);
-    }
-
-  private:
-    nestcode::Metric checked_metric(std::string_view name, std::size_t features) const {
-        const nestcode::RowProjection& projection = *part_of<PyRowSearcher>(owner).snapshot.projection;
-        const nestcode::Metric metric = nestcode::metric_named(name);
-        if (features != projection.features()) throw nb::value_error("rows must have the features of the projection");
-        if (metric != projection.metric && projection.metric != nestcode::Metric::l2)
-            throw nb::value_error("codes of L2-normalized items are compared by the cosine");
-        return metric;
-    }
-
-    template <class Integer>
-    static bool below(const Integer* values, std::size_t count, std::size_t limit) {
-        return std::all_of(values, values + count,
-                           [limit](Integer value) { return static_cast<std::uint64_t>(value) < limit; });
-    }
-};
+void expected_misses(const Mat<float>& estimates, const Mat<float>& distances, std::size_t k,
+                     const Array<double, 1>& misses) {
+    const std::size_t many = estimates.shape(1);
+    if (distances.shape(0) != estimates.shape(0) || distances.shape(1) != many || misses.size() != estimates.shape(0))
+        throw nb::value_error("there must be a distance for each estimate, and room for each query");
+    for (std::size_t q = 0; q < misses.size(); ++q)
+        misses(q) =
+            nestcode::expected_misses({estimates.data() + q * many, many}, {distances.data() + q * many, many}, k);
+}
 
 }  // namespace
 
+const nestcode::RowProjection& projection_of(nb::handle projection) {
+    return part_of<PyRowProjection>(projection).projection;
+}
+
 void add_row_search(nb::module_& m) {
     nb::class_<PyRowProjection>(m, "RowProjection")
-        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const CoarseArray&, const Mat<float>&,
-                      Vec<float>, float, float>(),
-             "metric"_a, "mean"_a.noconvert(), "directions"_a.noconvert(), "used"_a, "coarse"_a.noconvert(),
-             "complement"_a.noconvert(), "mean_coefficients"_a.noconvert(), "mean_square"_a, "mean_outside"_a);
+        .def(nb::init<std::string_view, bool, double, Vec<double>, Mat<float>, std::size_t, const CoarseArray&,
+                      const Mat<float>&, Vec<float>, float, float>(),
+             "metric"_a, "normalized"_a, "unit"_a, "mean"_a.noconvert(), "directions"_a.noconvert(), "used"_a,
+             "coarse"_a.noconvert(), "complement"_a.noconvert(), "mean_coefficients"_a.noconvert(), "mean_square"_a,
+             "mean_outside"_a);
     nb::class_<PyListScoring>(m, "ListScoring")
         .def(nb::init<Vec<float>, const Mat<float>&, Mat<float>, Mat<float>, Vec<float>, nb::object,
                       const Array<const float, 3>&>(),
@@ -415,31 +385,36 @@ void add_row_search(nb::module_& m) {
     nb::class_<PyCoefficientDecoder>(m, "CoefficientDecoder")
         .def(nb::init<Mat<float>, Vec<std::int32_t>, Mat<float>, Array<const float, 3>>(), "centroids"_a.noconvert(),
              "allocation"_a.noconvert(), "levels"_a.noconvert(), "codebooks"_a.noconvert());
+    nb::class_<PyRowBudget>(m, "RowBudget", "How much a search may do, and when a scan takes less.")
+        .def(
+            "__init__",
+            [](PyRowBudget* self, std::uint64_t candidates, std::uint64_t most_passed, std::size_t ef,
+               std::size_t most_visited, std::size_t reranked, std::size_t most_reranked, std::uint64_t most_listed) {
+                new (self) PyRowBudget{candidates, most_passed, ef, most_visited, reranked, most_reranked, most_listed};
+            },
+            "candidates"_a, "most_passed"_a, "ef"_a, "most_visited"_a, "reranked"_a, "most_reranked"_a, "most_listed"_a)
+        .def_ro("reranked", &PyRowBudget::reranked);
     nb::class_<PyRowSearcher> searcher(m, "RowSearcher");
-    searcher.def(nb::init<nb::object, nb::object, nb::object, const std::vector<nb::object>&,
-                          std::vector<Vec<std::uint64_t>>, std::vector<AnyIds>, const std::vector<nb::object>&,
-                          nb::object, nb::object, std::vector<Packed>, const std::vector<nb::object>&>(),
-                 "projection"_a, "scoring"_a.none(), "lists"_a.none(), "graphs"_a, "skipped"_a, "ids"_a, "id_guards"_a,
-                 "vectors"_a.none(), "decoder"_a.none(), "codes"_a, "code_guards"_a);
-    nb::class_<PyScannedCodes>(m, "ScannedCodes")
-        .def(nb::init<Packed, Vec<std::int64_t>, Vec<float>, Vec<float>>(), "indices"_a.noconvert(),
-             "centroids"_a.noconvert(), "squares"_a.noconvert(), "norms"_a.noconvert());
-    nb::class_<PyCodeScan> scan(m, "CodeScan");
-    scan.def(nb::init<nb::object, Mat<std::int32_t>, Mat<std::int32_t>, Array<const float, 3>, double,
-                      std::vector<nb::object>, Vec<std::int64_t>>(),
-             "searcher"_a, "directions"_a.noconvert(), "depths"_a.noconvert(), "entries"_a.noconvert(), "operations"_a,
-             "runs"_a, "ids"_a.noconvert());
+    searcher
+        .def(nb::init<nb::object, nb::object, nb::object, const std::vector<nb::object>&, std::vector<AnyIds>,
+                      const std::vector<nb::object>&, nb::object, nb::object, std::vector<Packed>,
+                      const std::vector<nb::object>&>(),
+             "projection"_a, "scoring"_a.none(), "lists"_a.none(), "graphs"_a, "ids"_a, "id_guards"_a,
+             "vectors"_a.none(), "decoder"_a.none(), "codes"_a, "code_guards"_a)
+        .def("columns", &PyRowSearcher::columns, "budget"_a, "k"_a, "Return how many candidates a row has.");
+    m.def("expected_misses", expected_misses, "estimates"_a.noconvert(), "distances"_a.noconvert(), "k"_a,
+          "misses"_a.noconvert(),
+          "Write how many of the k nearest items are expected beyond the candidates of each query.");
     const auto add_searches = [&]<class Real>(Real) {
-        searcher.def("search", &PyRowSearcher::search<Real>, "rows"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
-                     "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(),
-                     "threads"_a = 1, "simd"_a = "", "Write the nearest items of each row.");
-        searcher.def("search_one", &PyRowSearcher::search_one<Real>, "row"_a, "k"_a, "lists"_a, "graphs"_a,
-                     "reranked"_a, "ids"_a, "distances"_a,
-                     "Write the nearest items of one row, and return how many it was compared with.");
-        scan.def("search", &PyCodeScan::search<Real>, "rows"_a, "metric"_a, "distances"_a, "top_ids"_a, "threads"_a = 1,
-                 "Write the nearest of all items.");
-        scan.def("search", &PyCodeScan::search_batch<Real>, "rows"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
-                 "top_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest of all items for each row.");
+        searcher.def("search", &PyRowSearcher::search<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
+                     "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,
+                     "simd"_a = "", "Write the nearest items of each row.");
+        searcher.def("search_one", &PyRowSearcher::search_one<Real>, "selection"_a, "row"_a, "budget"_a, "ids"_a,
+                     "distances"_a, "Write the nearest items of one row, and return how many it was compared with.");
+        searcher.def("candidates", &PyRowSearcher::candidates<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
+                     "k"_a, "scores"_a.noconvert(), "positions"_a.noconvert(), "compared"_a.noconvert(),
+                     "threads"_a = 1, "simd"_a = "",
+                     "Write the estimates and positions of the candidates of each row.");
     };
     add_searches(float{});
     add_searches(double{});

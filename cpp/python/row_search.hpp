@@ -2,7 +2,7 @@
 #pragma once
 
 #include "arrays.hpp"
-#include "nestcode/graph_search.hpp"
+#include "nestcode/row_search.hpp"
 #include "nestcode/vector_rows.hpp"
 
 // An object of the core; others are refused.
@@ -14,11 +14,15 @@ Part& part_of(nb::handle object) {
     return *part;
 }
 
-struct SearchedLists {
-    std::span<const nestcode::InvertedLists> segments;
-    std::span<const std::uint32_t> sizes;
+// What a search may return, and the lists that it is of: None without.
+struct SelectedItems {
+    const nestcode::Selection& items;
+    nb::handle lists;
 };
 
-SearchedLists lists_of(nb::handle searcher);                     // search.cpp
-nestcode::SearchedGraph graph_of(nb::handle graph);              // graph.cpp
-const nestcode::VectorRuns& vector_runs_of(nb::handle vectors);  // vectors.cpp
+std::span<const nestcode::InvertedLists> segments_of(nb::handle lists);  // search.cpp
+std::size_t number_of_lists(nb::handle lists);                           // search.cpp
+SelectedItems selection_of(nb::handle selection);                        // search.cpp
+nestcode::SearchedGraph graph_of(nb::handle graph);                      // graph.cpp
+const nestcode::VectorRuns& vector_runs_of(nb::handle vectors);          // vectors.cpp
+const nestcode::RowProjection& projection_of(nb::handle projection);     // row_search.cpp

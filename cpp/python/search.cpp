@@ -22,14 +22,12 @@ struct PyInvertedLists {
     Vec<std::uint32_t> block_starts;
     Vec<std::int16_t> biases;
     Vec<float> norms;
-    std::unique_ptr<nestcode::Tombstones> tombstones;
     nestcode::InvertedLists lists;
 
-    PyInvertedLists(Packed given_codes, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& deleted,
-                    Array<const std::uint8_t, 3> given_blocks, Vec<std::uint32_t> given_block_starts,
-                    Vec<std::int16_t> given_biases, float bias_unit, Vec<float> given_norms,
-                    PyChecksumGuard* codes_guard, PyChecksumGuard* blocks_guard, PyChecksumGuard* biases_guard,
-                    PyChecksumGuard* norms_guard)
+    PyInvertedLists(Packed given_codes, Vec<std::uint32_t> given_starts, Array<const std::uint8_t, 3> given_blocks,
+                    Vec<std::uint32_t> given_block_starts, Vec<std::int16_t> given_biases, float bias_unit,
+                    Vec<float> given_norms, PyChecksumGuard* codes_guard, PyChecksumGuard* blocks_guard,
+                    PyChecksumGuard* biases_guard, PyChecksumGuard* norms_guard)
         : codes(std::move(given_codes)),
           starts(std::move(given_starts)),
           blocks(std::move(given_blocks)),
@@ -44,13 +42,8 @@ struct PyInvertedLists {
         const bool scanned = block_starts.size() != 0;
         if (norms.size() != 0 && norms.size() != (scanned ? biases.size() : count))
             throw nb::value_error("there must be a norm for each code, or for each item of the blocks");
-        for (std::size_t i = 0; i < deleted.size(); ++i)
-            if (deleted(i) >= count || (i > 0 && deleted(i) <= deleted(i - 1)))
-                throw nb::value_error("tombstones must be ascending positions of codes");
-        if (deleted.size() != 0)
-            tombstones = std::make_unique<nestcode::Tombstones>(std::span(deleted.data(), deleted.size()), count);
         const float* const own_norms = norms.size() != 0 ? norms.data() : nullptr;
-        lists = {rows_of(codes), starts.data(), {}, scanned ? nullptr : own_norms, tombstones.get()};
+        lists = {rows_of(codes), starts.data(), {}, scanned ? nullptr : own_norms};
         if (scanned)
             lists.blocks = {block_starts.data(), block_starts.size(), blocks.data(), biases.data(),
                             blocks.shape(1),     bias_unit,           own_norms};
@@ -78,144 +71,75 @@ struct PyInvertedLists {
     }
 };
 
-struct PySearchResults {
-    Array<float, 2> scores;
-    Array<std::uint32_t, 2> positions;
-    Ids compared;
-    Ids passed;
-};
-
-struct PySearcher {
+// The lists of all segments, which are searched as one.
+struct PyLists {
     std::vector<nb::object> owners;
     std::vector<nestcode::InvertedLists> segments;
-    std::vector<std::uint32_t> sizes;  // live items of each list
+    std::size_t count = 0;  // lists
 
-    explicit PySearcher(const std::vector<nb::object>& given) : owners(given) {
+    explicit PyLists(const std::vector<nb::object>& given) : owners(given) {
         std::size_t total = 0;
         for (const nb::object& object : given) {
             const PyInvertedLists& one = nb::cast<PyInvertedLists&>(object);
-            if (sizes.empty()) sizes.resize(one.starts.size() - 1);
-            if (one.starts.size() != sizes.size() + 1) throw nb::value_error("segments must have the same lists");
+            if (count == 0) count = one.starts.size() - 1;
+            if (one.starts.size() != count + 1) throw nb::value_error("segments must have the same lists");
             segments.push_back(one.lists);
             segments.back().offset = static_cast<std::uint32_t>(total);
             total += one.lists.codes.count;
             if (total >= UINT32_MAX) throw nb::value_error("segments must have less than 2^32 items together");
-            for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += one.lists.live(one.lists.range(i, i + 1));
         }
         if (segments.empty()) throw nb::value_error("there must be at least one segment");
     }
+};
 
-    nestcode::SearchResults checked(std::size_t queries, const PySearchResults& out) const {
-        const std::size_t k = out.scores.shape(1);
-        if (k == 0) throw nb::value_error("there must be room for at least one hit");
-        const auto fits = [&](const auto& array) { return array.shape(0) == queries && array.shape(1) == k; };
-        if (!fits(out.scores) || !fits(out.positions) || out.compared.size() != queries || out.passed.size() != queries)
-            throw nb::value_error("there must be room for the hits of each query");
-        return {k, out.scores.data(), out.positions.data(), out.compared.data(), out.passed.data()};
+// The items that a search may return: a bitmap of each run, those in lists first; an empty one allows all items.
+struct PySelection {
+    nb::object lists;
+    std::vector<Vec<std::uint64_t>> bitmaps;
+    nestcode::Selection items;
+
+    PySelection(nb::object given, std::vector<Vec<std::uint64_t>> given_bitmaps)
+        : lists(std::move(given)), bitmaps(std::move(given_bitmaps)) {
+        std::size_t run = 0;
+        if (!lists.is_none()) run = add_lists(part_of<PyLists>(lists));
+        for (; run < bitmaps.size(); ++run) items.graphs.emplace_back(bitmaps[run].data(), bitmaps[run].size());
     }
 
-    template <class DistancesOf, class ScorerOf>
-    void search(std::size_t queries, std::uint64_t candidates, int fine_bits, const nestcode::SearchResults& results,
-                std::size_t threads, const DistancesOf& distances_of, const ScorerOf& scorer_of) const {
-        nb::gil_scoped_release released;
-        nestcode::search(segments, sizes, queries, candidates, fine_bits, results, threads, distances_of, scorer_of);
+    std::size_t add_lists(const PyLists& own) {
+        if (bitmaps.size() < own.segments.size()) throw nb::value_error("there must be a bitmap for each segment");
+        items.segments = own.segments;
+        items.list_sizes.resize(own.count);
+        for (std::size_t s = 0; s < items.segments.size(); ++s) {
+            nestcode::InvertedLists& one = items.segments[s];
+            if (bitmaps[s].size() != 0 && bitmaps[s].size() * 64 < one.codes.count)
+                throw nb::value_error("a bitmap must have a bit for each item");
+            if (bitmaps[s].size() != 0) one.allowed.words = bitmaps[s].data();
+            for (std::size_t i = 0; i < own.count; ++i) items.list_sizes[i] += one.allowed.count(one.range(i, i + 1));
+        }
+        return items.segments.size();
     }
 };
 
-struct PyCentroidDistances {
-    Mat<float> coarse_products, fine_products;
-    Vec<float> offsets;
-    Mat<float> scales, shifts;
-
-    std::size_t queries() const { return coarse_products.shape(0); }
-
-    nestcode::CentroidDistances checked(const PySearcher& searcher) const {
-        const std::size_t coarse = coarse_products.shape(1), fine = fine_products.shape(1);
-        if (fine_products.shape(0) != queries() || offsets.size() != queries() || !std::has_single_bit(coarse) ||
-            !std::has_single_bit(fine) || coarse * fine != searcher.sizes.size())
-            throw nb::value_error("there must be products for each query and for both parts of each centroid");
-        for (const Mat<float>* values : {&scales, &shifts})
-            if (values->shape(0) != coarse || values->shape(1) != fine)
-                throw nb::value_error("there must be a scale and a shift for each list");
-        return {
-            coarse_products.data(), fine_products.data(), offsets.data(), scales.data(), shifts.data(), coarse, fine};
-    }
-};
-
-void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroids, const Vec<float>& norms,
-                     const Mat<float>& queries, const Vec<float>& mean_terms, const PyFastScanGroups& groups,
-                     std::string_view metric, std::uint64_t candidates, const PySearchResults& out, std::size_t threads,
-                     std::string_view simd) {
-    const nestcode::Metric by = nestcode::metric_named(metric);
-    const nestcode::SearchResults results = self.checked(centroids.queries(), out);
-    const nestcode::CentroidDistances distances = centroids.checked(self);
-    const std::size_t columns = (groups.groups.size() + 1) / 2, directions = groups.parents.shape(1);
-    float bias_unit = 0;
-    for (const nestcode::InvertedLists& lists : self.segments) {
-        if (lists.blocks.centroids != distances.coarse || lists.blocks.columns != columns)
-            throw nb::value_error("segments must have blocks of these groups and centroids");
-        bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
-    }
-    for (const nestcode::InvertedLists& lists : self.segments)
-        if (lists.codes.count != 0 && lists.blocks.bias_unit != bias_unit)
-            throw nb::value_error("segments must have the same bias_unit");
-    const bool by_angle = std::ranges::any_of(self.segments, [](const auto& lists) { return lists.blocks.norms; });
-    if (by_angle != (by == nestcode::Metric::cosine && mean_terms.size() != 0) ||
-        mean_terms.size() != (by_angle ? queries.shape(0) : 0) ||
-        std::ranges::any_of(self.segments, [=](const auto& lists) {
-            return lists.codes.count != 0 && (lists.blocks.norms != nullptr) != by_angle;
-        }))
-        throw nb::value_error("angles need norms of all items, and a term of the mean for each query");
-    if (queries.shape(0) != centroids.queries() || queries.shape(1) != directions || norms.size() != distances.coarse ||
-        groups.parents.shape(0) > distances.coarse)
-        throw nb::value_error("queries must have a coefficient for each direction, and each centroid a norm");
-    const int parent_shift = std::countr_zero(distances.coarse) - std::countr_zero(groups.parents.shape(0));
-    const nestcode::Simd chosen = nestcode::choose_simd(simd);
-    const nestcode::FastScanKernel kernel = nestcode::fastscan_kernel(chosen);
-    const nestcode::TableKernels tables = nestcode::table_kernels(chosen);
-    self.search(centroids.queries(), candidates, std::countr_zero(distances.fine), results, threads, distances,
-                [&](std::size_t q) {
-                    return nestcode::FastScanScorer{kernel,
-                                                    tables,
-                                                    &groups.groups,
-                                                    queries.data() + q * directions,
-                                                    directions,
-                                                    by == nestcode::Metric::inner ? nullptr : groups.parents.data(),
-                                                    parent_shift,
-                                                    bias_unit,
-                                                    by,
-                                                    distances.coarse_products + q * distances.coarse,
-                                                    norms.data(),
-                                                    by_angle ? mean_terms(q) : 0};
-                });
-}
-
-void search_adc(const PySearcher& self, const PyCentroidDistances& centroids, const Array<const float, 3>& tables,
-                std::string_view metric, std::uint64_t candidates, const PySearchResults& out, std::size_t threads) {
-    const nestcode::Metric by = nestcode::metric_named(metric);
-    const nestcode::SearchResults results = self.checked(centroids.queries(), out);
-    const std::size_t bytes = tables.shape(1);
-    if (tables.shape(0) != centroids.queries() || tables.shape(2) != 256)
-        throw nb::value_error("there must be tables of 256 entries for each query");
-    for (const nestcode::InvertedLists& lists : self.segments)
-        if (lists.codes.bytes < bytes || (lists.codes.count != 0 && lists.norms == nullptr))
-            throw nb::value_error("codes must have a byte for each table, and norms");
-    self.search(centroids.queries(), candidates, 0, results, threads, centroids.checked(self),
-                [&](std::size_t q) { return nestcode::AdcScorer{tables.data() + q * bytes * 256, bytes, by}; });
-}
-
-void search_hamming(const PySearcher& self, const Packed& queries, std::uint64_t candidates, const PySearchResults& out,
+// Writes the items of least Hamming distance in the nearest lists, (queries, k), by the positions in all segments.
+void search_hamming(const PySelection& self, const Packed& queries, std::uint64_t candidates, std::uint64_t most_passed,
+                    const Array<float, 2>& distances, const Array<std::uint32_t, 2>& positions, const Ids& compared,
                     std::size_t threads, std::string_view simd) {
     const nestcode::Rows rows = rows_of(queries);
-    const nestcode::SearchResults results = self.checked(rows.count, out);
-    const int list_bits = std::countr_zero(self.sizes.size());
-    for (const nestcode::InvertedLists& lists : self.segments)
-        if (lists.codes.bytes != rows.bytes || static_cast<std::size_t>(list_bits) > 8 * rows.bytes)
+    const std::size_t k = distances.shape(1), lists = self.items.list_sizes.size();
+    const auto fits = [&](const auto& array) { return array.shape(0) == rows.count && array.shape(1) == k; };
+    if (k == 0 || !fits(distances) || !fits(positions) || compared.size() != rows.count)
+        throw nb::value_error("there must be room for the hits of each query, and at least one");
+    if (!std::has_single_bit(lists)) throw nb::value_error("there must be a list for each prefix");
+    const int list_bits = std::countr_zero(lists);
+    for (const nestcode::InvertedLists& one : self.items.segments)
+        if (one.codes.bytes != rows.bytes || static_cast<std::size_t>(list_bits) > 8 * rows.bytes)
             throw nb::value_error("queries must have the width of the codes, and lists no more bits");
-    if (!std::has_single_bit(self.sizes.size())) throw nb::value_error("there must be a list for each prefix");
     const nestcode::HammingKernel kernel = nestcode::hamming_kernel(nestcode::choose_simd(simd));
-    self.search(rows.count, candidates, 0, results, threads, nestcode::PrefixHammingDistances{rows, list_bits},
-                [&](std::size_t q) { return nestcode::HammingScorer{kernel, rows[q]}; });
+    nb::gil_scoped_release released;
+    nestcode::search(self.items.segments, self.items.list_sizes, rows.count, {candidates, most_passed}, 0,
+                     {k, distances.data(), positions.data(), compared.data()}, threads,
+                     nestcode::PrefixHammingDistances{rows, list_bits},
+                     [&](std::size_t q) { return nestcode::HammingScorer{kernel, rows[q]}; });
 }
 
 void rerank(const Mat<float>& vectors, const Mat<float>& queries, const Mat<std::int64_t>& candidates,
@@ -293,20 +217,27 @@ void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const A
 
 }  // namespace
 
-SearchedLists lists_of(nb::handle searcher) {
-    const PySearcher& self = part_of<PySearcher>(searcher);
-    return {self.segments, self.sizes};
+std::span<const nestcode::InvertedLists> segments_of(nb::handle lists) {
+    return part_of<PyLists>(lists).segments;
+}
+
+std::size_t number_of_lists(nb::handle lists) {
+    return part_of<PyLists>(lists).count;
+}
+
+SelectedItems selection_of(nb::handle selection) {
+    const PySelection& self = part_of<PySelection>(selection);
+    return {self.items, self.lists};
 }
 
 void add_search(nb::module_& m) {
     nb::class_<PyInvertedLists>(m, "InvertedLists", "The inverted lists of one segment: sorted codes and scorer data.")
-        .def(nb::init<Packed, Vec<std::uint32_t>, const Vec<std::uint32_t>&, Array<const std::uint8_t, 3>,
-                      Vec<std::uint32_t>, Vec<std::int16_t>, float, Vec<float>, PyChecksumGuard*, PyChecksumGuard*,
-                      PyChecksumGuard*, PyChecksumGuard*>(),
-             "codes"_a.noconvert(), "starts"_a.noconvert(), "tombstones"_a.noconvert(), "blocks"_a.noconvert(),
-             "block_starts"_a.noconvert(), "biases"_a.noconvert(), "bias_unit"_a, "norms"_a.noconvert(),
-             "codes_guard"_a.none() = nb::none(), "blocks_guard"_a.none() = nb::none(),
-             "biases_guard"_a.none() = nb::none(), "norms_guard"_a.none() = nb::none());
+        .def(nb::init<Packed, Vec<std::uint32_t>, Array<const std::uint8_t, 3>, Vec<std::uint32_t>, Vec<std::int16_t>,
+                      float, Vec<float>, PyChecksumGuard*, PyChecksumGuard*, PyChecksumGuard*, PyChecksumGuard*>(),
+             "codes"_a.noconvert(), "starts"_a.noconvert(), "blocks"_a.noconvert(), "block_starts"_a.noconvert(),
+             "biases"_a.noconvert(), "bias_unit"_a, "norms"_a.noconvert(), "codes_guard"_a.none() = nb::none(),
+             "blocks_guard"_a.none() = nb::none(), "biases_guard"_a.none() = nb::none(),
+             "norms_guard"_a.none() = nb::none());
     nb::class_<PyFastScanGroups>(m, "FastScanGroups", "The 4-bit groups of codes, and what their values decode to.")
         .def(nb::init<const Mat<std::int32_t>&, const Array<const float, 3>&, Mat<float>>(), "directions"_a.noconvert(),
              "levels"_a.noconvert(), "parents"_a.noconvert())
@@ -314,27 +245,19 @@ void add_search(nb::module_& m) {
              "centroids"_a.noconvert(), "offsets"_a.noconvert(), "mean"_a.noconvert(), "squares"_a.noconvert(),
              "bias_unit"_a, "biases"_a.noconvert(), "norms"_a.noconvert(), "threads"_a = 1,
              "Write the biases and norms of grouped items into their slots.");
-    nb::class_<PySearchResults>(m, "SearchResults", "The arrays that a search writes into.")
-        .def(nb::init<Array<float, 2>, Array<std::uint32_t, 2>, Ids, Ids>(), "scores"_a.noconvert(),
-             "positions"_a.noconvert(), "compared"_a.noconvert(), "passed"_a.noconvert());
-    nb::class_<PyCentroidDistances>(m, "CentroidDistances", "Distances from queries to list centroids, by products.")
-        .def(nb::init<Mat<float>, Mat<float>, Vec<float>, Mat<float>, Mat<float>>(), "coarse_products"_a.noconvert(),
-             "fine_products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(), "shifts"_a.noconvert());
-    nb::class_<PySearcher>(m, "Searcher", "Segments of inverted lists that are searched as one.")
+    nb::class_<PyLists>(m, "Lists", "The inverted lists of several segments, which are searched as one.")
         .def(nb::init<const std::vector<nb::object>&>(), "segments"_a)
         .def_prop_ro(
             "damaged",
-            [](const PySearcher& self) {
+            [](const PyLists& self) {
                 return std::ranges::any_of(self.segments, [](const auto& lists) { return lists.guards.damaged(); });
             },
-            "Whether a search read from a damaged block: its results must be discarded.")
-        .def("fastscan", search_fastscan, "centroids"_a, "norms"_a.noconvert(), "queries"_a.noconvert(),
-             "mean_terms"_a.noconvert(), "groups"_a, "metric"_a, "candidates"_a, "out"_a, "threads"_a = 1,
-             "simd"_a = "", "Write the hits of least estimated distance by 4-bit fast-scan.")
-        .def("adc", search_adc, "centroids"_a, "tables"_a.noconvert(), "metric"_a, "candidates"_a, "out"_a,
-             "threads"_a = 1, "Write the hits of least estimated distance by ADC.")
-        .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "out"_a, "threads"_a = 1,
-             "simd"_a = "", "Write the hits of least Hamming distance.");
+            "Whether a search read from a damaged block: its results must be discarded.");
+    nb::class_<PySelection>(m, "Selection", "The items that a search may return, by a bitmap of each run.")
+        .def(nb::init<nb::object, std::vector<Vec<std::uint64_t>>>(), "lists"_a.none(), "bitmaps"_a)
+        .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "most_passed"_a,
+             "distances"_a.noconvert(), "positions"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,
+             "simd"_a = "", "Write the items of least Hamming distance.");
     m.def("rerank", rerank, "vectors"_a.noconvert(), "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
           "out"_a.noconvert(), "threads"_a, "mean"_a.noconvert(), "norm"_a, "products"_a.noconvert(),
           "Write the distances from each query to its candidates.");

@@ -32,6 +32,7 @@ class AnyView {
         return false;
     }
 
+    static constexpr std::size_t dimensions() { return Dimensions; }
     void* data() const { return PyArray_DATA(array_); }
     std::size_t shape(std::size_t i) const { return static_cast<std::size_t>(PyArray_DIMS(array_)[i]); }
     std::size_t size() const {

@@ -254,10 +254,10 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     const GraphProjection projection = plane.projection();
     std::vector<std::uint8_t> data((count + 1) * GraphRecord::size(1));
     const GraphRecords records({neighbors.data(), count, plane.entries}, plane.codes(), data.data());
-    std::vector<std::uint64_t> skipped(skip == 0 ? 0 : count / 64 + 1);
+    std::vector<std::uint64_t> bitmap(skip == 0 ? 0 : count / 64 + 1);
     for (std::size_t i = 0; skip != 0 && i < count; ++i)
-        if (random() % skip == 0) skipped[i / 64] |= std::uint64_t{1} << i % 64;
-    const auto allowed = [&](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
+        if (random() % skip != 0) bitmap[i / 64] |= std::uint64_t{1} << i % 64;
+    const auto allowed = [&](std::uint32_t id) { return bitmap.empty() || (bitmap[id / 64] >> id % 64 & 1); };
 
     const float query[2] = {0.3f, -0.2f};
     GraphQueries batch(projection, 1, Metric::l2, simd);
@@ -310,7 +310,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     const RowDistance<float> distance(Metric::l2, 2, simd);
     std::vector<std::uint32_t> visited;
     const GraphWalker<float> walker(records, vectors, projection, Metric::l2, simd);
-    walker.start(batch[0], ef, {skipped}, pool);
+    walker.start(batch[0], ef, {bitmap}, pool);
     while (walker.step(batch[0], pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
     }
     CHECK(visited == order);
@@ -324,7 +324,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     std::uint32_t positions[k];
     std::int64_t compared;
     if (ef < k) return;
-    search_graph(records, vectors, projection, Metric::l2, query, 1, ef, {skipped}, {k, scores, positions, &compared},
+    search_graph(records, vectors, projection, Metric::l2, query, 1, ef, {bitmap}, {k, scores, positions, &compared},
                  simd, 1);
     CHECK(compared == static_cast<std::int64_t>(order.size()));
     for (std::size_t i = 0; i < k; ++i)

@@ -269,31 +269,34 @@ void test_regrouped_codes(std::mt19937& random) {
         decoder.decode(packed.rows[r], out.data());
         CHECK(std::equal(out.begin(), out.end(), plain.data() + r * directions));
     }
-#if NESTCODE_X86
-    if (available_simd().back() != Simd::avx512) return;
-    RegroupedDecoder::Words words(decoder);
     const std::uint8_t* codes[many];
     const float* added[many];
     for (std::size_t r = 0; r < many; ++r) {
         codes[r] = packed.rows[r];
         added[r] = centroids.data() + r * directions;
     }
-    words.read(codes);
-    Panel panels[2] = {Panel(directions), Panel(directions)};
-    std::vector<float> rows(many * directions);
-    for (const bool centered : {false, true}) {
-        decoder.decode(words, centered ? added : nullptr, panels);
-        for (std::size_t i = 0; i < 2; ++i) panels[i].unpack(Panel::kRows, rows.data() + i * Panel::kRows * directions);
-        for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == plain[i] + (centered ? centroids[i] : 0));
-    }
-    std::vector<float> few(20 * directions, -1);
-    panels[1].unpack(20, few.data());
-    CHECK(std::equal(few.begin(), few.end(), rows.data() + Panel::kRows * directions));
-    float products[many];
-    decoder.multiply(words, query.data(), products);
-    for (std::size_t r = 0; r < many; ++r)  // of integers: exact
-        CHECK(products[r] == std::inner_product(query.begin(), query.end(), plain.data() + r * directions, 0.0f));
+    for (const Simd simd : available_simd()) {
+        RegroupedDecoder::Words words(decoder, simd);
+        words.read(codes);
+        Panel panels[2] = {Panel(directions, simd), Panel(directions, simd)};
+        std::vector<float> rows(many * directions);
+        for (const bool centered : {false, true}) {
+            decoder.decode(words, centered ? added : nullptr, panels, simd);
+            for (std::size_t i = 0; i < 2; ++i)
+                panels[i].unpack(Panel::kRows, rows.data() + i * Panel::kRows * directions);
+            for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == plain[i] + (centered ? centroids[i] : 0));
+        }
+        std::vector<float> few(20 * directions, -1);
+        panels[1].unpack(20, few.data());
+        CHECK(std::equal(few.begin(), few.end(), rows.data() + Panel::kRows * directions));
+#if NESTCODE_X86
+        if (simd != Simd::avx512) continue;
+        float products[many];
+        decoder.multiply(words, query.data(), products);
+        for (std::size_t r = 0; r < many; ++r)  // of integers: exact
+            CHECK(products[r] == std::inner_product(query.begin(), query.end(), plain.data() + r * directions, 0.0f));
 #endif
+    }
 }
 
 }  // namespace

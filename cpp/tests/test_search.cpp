@@ -39,7 +39,7 @@ void test_extreme_search(std::mt19937& random) {
             std::vector<std::uint32_t> found(keep);
             std::int64_t compared = 0;
             search(
-                segments, sizes, 1, count, 0, {keep, scores.data(), found.data(), &compared}, 1,
+                segments, sizes, 1, {count}, 0, {keep, scores.data(), found.data(), &compared}, 1,
                 [&](std::size_t, float* out) { out[0] = value; },
                 [&](std::size_t) {
                     return FastScanScorer{fastscan_kernel(available_simd().back()),
@@ -149,6 +149,24 @@ void test_runs(std::mt19937& random) {
             }
         for (std::size_t list = 0; list < lists; ++list)
             for (std::uint32_t i = starts[p][list]; i < starts[p][list + 1]; ++i) CHECK(seen[i] == probed[list]);
+    }
+}
+
+// A bitmap counts the allowed items of a range as a loop does.
+void test_bitmap(std::mt19937& random) {
+    const std::uint32_t count = 1 + static_cast<std::uint32_t>(random() % 300);
+    std::vector<std::uint64_t> words(count / 64 + 1);
+    for (std::uint64_t& word : words) word = std::uint64_t{random()} << 32 | random();
+    const Bitmap some{words.data()}, all;
+    for (int round = 0; round < 50; ++round) {
+        const auto begin = static_cast<std::uint32_t>(random() % count);
+        const Range range{begin, begin + static_cast<std::uint32_t>(random() % (count - begin + 1))};
+        std::uint32_t counted = 0;
+        for (std::uint32_t i = range.begin; i < range.end; ++i) {
+            CHECK(some.contains(i) == (words[i / 64] >> i % 64 & 1) && all.contains(i));
+            counted += some.contains(i);
+        }
+        CHECK(some.count(range) == counted && all.count(range) == range.size());
     }
 }
 
@@ -337,6 +355,7 @@ void test_rerank(std::size_t features, std::mt19937& random) {
 int main() {
     std::mt19937 random(3);
     test_extreme_search(random);
+    for (int round = 0; round < 20; ++round) test_bitmap(random);
     test_metric_names();
     for (int round = 0; round < 200; ++round) test_probe_selector(random);
     for (int round = 0; round < 200; ++round) test_runs(random);

@@ -285,17 +285,16 @@ def build_prefix_tables(heads: NDArray[np.uint64], width: int) -> NDArray[np.uin
 class InvertedLists:
     """The inverted lists of one segment: sorted codes, and what the scorers need of them.
 
-    `starts` has the first position of each list and the end, `tombstones` the ascending positions to skip. Fast-scan
-    reads `blocks`, (blocks, bytes, 32), the first block of each centroid in `block_starts`, and `biases` in units of
-    `bias_unit`, for angles also `norms`, of what the blocks' items decode to; ADC reads codes, and the squared norms of
-    what they decode to. Arrays that a scorer does not need are empty. Mapped arrays come with their guards.
+    `starts` has the first position of each list and the end. Fast-scan reads `blocks`, (blocks, bytes, 32), the first
+    block of each centroid in `block_starts`, and `biases` in units of `bias_unit`, for angles also `norms`, of what the
+    blocks' items decode to; ADC reads codes, and the squared norms of what they decode to. Arrays that a scorer does
+    not need are empty. Mapped arrays come with their guards.
     """
 
     def __init__(
         self,
         codes: NDArray[np.uint8],
         starts: NDArray[np.uint32],
-        tombstones: NDArray[np.uint32],
         blocks: NDArray[np.uint8],
         block_starts: NDArray[np.uint32],
         biases: NDArray[np.int16],
@@ -333,74 +332,36 @@ class FastScanGroups:
         the norms of what the groups decode to with it; `squares` are the squared norms of the centroids with it.
         """
 
-class CentroidDistances:
-    """Distances from queries to the centroids of lists: (coarse + fine product + offset) * scale + shift."""
-
-    def __init__(
-        self,
-        coarse_products: NDArray[np.float32],
-        fine_products: NDArray[np.float32],
-        offsets: NDArray[np.float32],
-        scales: NDArray[np.float32],
-        shifts: NDArray[np.float32],
-    ) -> None: ...
-
-class SearchResults:
-    """The arrays that a search writes into: scores and positions, (queries, k), and the number of items compared.
-
-    `passed` gets the number of items in the probed lists, also of those that are skipped.
-    """
-
-    def __init__(
-        self,
-        scores: NDArray[np.float32],
-        positions: NDArray[np.uint32],
-        compared: NDArray[np.int64],
-        passed: NDArray[np.int64],
-    ) -> None: ...
-
-class Searcher:
-    """Segments of inverted lists that are searched as one.
-
-    Each method probes lists in order of distance until they hold `candidates` items, and writes the best k of these.
-    """
+class Lists:
+    """The inverted lists of several segments, which are searched as one."""
 
     def __init__(self, segments: Sequence[InvertedLists]) -> None: ...
     @property
     def damaged(self) -> bool:
         """Whether a search read from a damaged block: its results must be discarded."""
-    def fastscan(
+
+class Selection:
+    """The items that a search may return, by a bitmap of each run: those in lists first, then those with graphs.
+
+    An empty bitmap allows all items of its run.
+    """
+
+    def __init__(self, lists: Lists | None, bitmaps: Sequence[NDArray[np.uint64]]) -> None: ...
+    def hamming(
         self,
-        centroids: CentroidDistances,
-        norms: NDArray[np.float32],
-        queries: NDArray[np.float32],
-        mean_terms: NDArray[np.float32],
-        groups: FastScanGroups,
-        metric: _Metric,
+        queries: NDArray[np.uint8],
         candidates: int,
-        out: SearchResults,
+        most_passed: int,
+        distances: NDArray[np.float32],
+        positions: NDArray[np.uint32],
+        compared: NDArray[np.int64],
         threads: int = 1,
         simd: str = "",
     ) -> None:
-        """Write the hits of least estimated distance by 4-bit fast-scan; `norms` are those of the centroids.
+        """Write the items of least Hamming distance in the nearest lists that hold `candidates` items.
 
-        Where blocks have norms, distances are those by angle; then `mean_terms` has the squared norm of the mean less
-        twice its product with each query. Otherwise it is empty.
+        `compared` is -1 where these lists hold more than `most_passed` items, allowed or not.
         """
-    def adc(
-        self,
-        centroids: CentroidDistances,
-        tables: NDArray[np.float32],
-        metric: _Metric,
-        candidates: int,
-        out: SearchResults,
-        threads: int = 1,
-    ) -> None:
-        """Write the hits of least estimated distance by ADC with tables (queries, bytes, 256)."""
-    def hamming(
-        self, queries: NDArray[np.uint8], candidates: int, out: SearchResults, threads: int = 1, simd: str = ""
-    ) -> None:
-        """Write the hits of least Hamming distance."""
 
 def rerank(
     vectors: NDArray[np.float32],
@@ -457,65 +418,8 @@ class VectorRuns:
         simd: str = "",
     ) -> None:
         """Write the distances from each query to its candidates, (queries, many): positions, or -1 for none."""
-    def nearest(
-        self,
-        queries: NDArray[np.floating[Any]],
-        items: NDArray[np.uint32] | NDArray[np.int64],
-        ids: NDArray[np.int64],
-        metric: str,
-        distances: NDArray[np.float32],
-        top_ids: NDArray[np.int64],
-        threads: int = 1,
-        simd: str = "",
-    ) -> bool:
-        """Write the nearest of the vectors `items` of one query or each, and return whether float32 distinguished them.
-
-        It is False for several queries without AVX-512, too.
-        """
     def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
         """Write vectors as float32, (items, features)."""
-    def compare(
-        self,
-        queries: NDArray[np.floating[Any]],
-        pair_queries: NDArray[np.int64],
-        pair_items: NDArray[np.int64],
-        metric: str,
-        out: NDArray[np.float64],
-        threads: int = 1,
-        simd: str = "",
-    ) -> None:
-        """Write the distances of pairs of a query and a vector in float64."""
-
-def squared_norms(rows: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
-    """Write the squared norms of rows, (rows,)."""
-
-class CloseItems:
-    """The items that may be among the k nearest of each query, given estimates of all distances, block by block."""
-
-    def __init__(self, queries: int, k: int, items: int) -> None: ...
-    def add(
-        self,
-        products: NDArray[np.float32],
-        offsets: NDArray[np.float32],
-        scales: NDArray[np.float32],
-        shifts: NDArray[np.float32],
-        bounds: NDArray[np.float64],
-        threads: int = 1,
-        simd: str = "",
-    ) -> None:
-        """Estimate the distances of the next items: scales (products + offsets) + shifts, with bounds of the errors."""
-    def count(self, counts: NDArray[np.int64]) -> None:
-        """Write how many items each query has left, 0 where float32 cannot tell them apart."""
-    def write(self, items: NDArray[np.int64]) -> None:
-        """Write the items that are left, query by query."""
-    def rank(
-        self,
-        distances: NDArray[np.float64],
-        ids: NDArray[np.int64],
-        top_distances: NDArray[np.float32],
-        top_ids: NDArray[np.int64],
-    ) -> None:
-        """Write the nearest of each query that has items left, by the distances of these."""
 
 def select_top_k(
     distances: NDArray[np.float32],
@@ -602,7 +506,7 @@ class Graph:
         queries: NDArray[np.float32],
         metric: _Metric,
         ef: int,
-        skipped: NDArray[np.uint64],
+        allowed: NDArray[np.uint64],
         distances: NDArray[np.float32],
         positions: NDArray[np.uint32],
         visited: NDArray[np.int64],
@@ -610,7 +514,7 @@ class Graph:
         threads: int = 1,
         simd: str = "",
     ) -> None:
-        """Write the nearest items of each query, (queries, k), and how many nodes were visited, at most `most`."""
+        """Write the nearest items of each query, (queries, k), and how many nodes were visited, -1 if `most` were."""
 
 # Search by vectors (cpp/python/row_search.cpp)
 
@@ -620,11 +524,14 @@ class RowProjection:
     `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
     `complement` is an orthonormal basis of what lies outside of the directions, or empty; `mean_coefficients` are those
     of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
+    `normalized` says whether the coder L2-normalizes items; `unit` is the norm that queries of the cosine get.
     """
 
     def __init__(
         self,
         metric: _Metric,
+        normalized: bool,
+        unit: float,
         mean: NDArray[np.float64],
         directions: NDArray[np.float32],
         used: int,
@@ -664,19 +571,40 @@ class CoefficientDecoder:
         codebooks: NDArray[np.float32],
     ) -> None: ...
 
+class RowBudget:
+    """How much a search may do: candidates in lists, and of a walk (ef), and how many of them are reranked.
+
+    Beyond `most_passed` items of lists, `most_visited` nodes or `most_reranked` candidates a scan takes less, and the
+    search is given up; where `most_reranked` is 0, candidates are reranked once. Lists are probed until they hold
+    `most_listed` candidates, as long as many hits lie in those that were probed last.
+    """
+
+    def __init__(
+        self,
+        candidates: int,
+        most_passed: int,
+        ef: int,
+        most_visited: int,
+        reranked: int,
+        most_reranked: int,
+        most_listed: int,
+    ) -> None: ...
+    @property
+    def reranked(self) -> int:
+        """How many candidates are reranked at first."""
+
 class RowSearcher:
     """A snapshot that is searched by rows: runs in inverted lists, then runs with graphs, with the ids of each.
 
-    Candidates are reranked by `vectors`, or by what their codes decode to.
+    Candidates are reranked by `vectors`, or by what their codes decode to; without either they are only found.
     """
 
     def __init__(
         self,
         projection: RowProjection,
         scoring: ListScoring | None,
-        lists: Searcher | None,
+        lists: Lists | None,
         graphs: Sequence[Graph],
-        skipped: Sequence[NDArray[np.uint64]],
         ids: Sequence[NDArray[np.uint32] | NDArray[np.int64]],
         id_guards: Sequence[ChecksumGuard | None],
         vectors: VectorRuns | None,
@@ -684,68 +612,129 @@ class RowSearcher:
         codes: Sequence[NDArray[np.uint8]],
         code_guards: Sequence[ChecksumGuard | None],
     ) -> None: ...
+    def columns(self, budget: RowBudget, k: int) -> int:
+        """Return how many candidates a row has: those of lists, and of each graph."""
     def search(
         self,
+        selection: Selection,
         rows: NDArray[np.floating[Any]],
-        k: int,
-        lists: int,
-        graphs: int,
-        reranked: int,
+        budget: RowBudget,
         ids: NDArray[np.int64],
         distances: NDArray[np.float32],
         compared: NDArray[np.int64],
         threads: int = 1,
         simd: str = "",
     ) -> bool:
-        """Write the k nearest items of each row; return False where that takes float64, or a file is damaged."""
+        """Write the nearest items of each row, (rows, k), and how many it was compared with, -1 where it was given up.
+
+        Return False, with nothing to be trusted, if a row or a distance exceeds float32, or a file is damaged.
+        """
     def search_one(
         self,
+        selection: Selection,
         row: NDArray[np.floating[Any]],
-        k: int,
-        lists: int,
-        graphs: int,
-        reranked: int,
+        budget: RowBudget,
         ids: NDArray[np.int64],
         distances: NDArray[np.float32],
     ) -> int:
-        """Write the k nearest items of one row; return how many it was compared with, -1 where `search` is False."""
+        """Write the nearest items of one row, (k,); return how many it was compared with, -2 where `search` fails."""
+    def candidates(
+        self,
+        selection: Selection,
+        rows: NDArray[np.floating[Any]],
+        budget: RowBudget,
+        k: int,
+        scores: NDArray[np.float32],
+        positions: NDArray[np.uint32],
+        compared: NDArray[np.int64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> bool:
+        """Write the estimates and positions of each row's candidates, (rows, columns), as `search` finds them."""
+
+def expected_misses(
+    estimates: NDArray[np.float32], distances: NDArray[np.float32], k: int, misses: NDArray[np.float64]
+) -> None:
+    """Write how many of the k nearest items are expected beyond the candidates of each query, (queries, candidates)."""
+
+# Exhaustive search (cpp/python/scan.cpp). Hits of id -1 are missing; others stay if they are among the nearest.
+
+def scan_vectors(
+    vectors: VectorRuns,
+    queries: NDArray[np.floating[Any]],
+    items: NDArray[np.uint32] | NDArray[np.int64],
+    ids: NDArray[np.int64],
+    metric: str,
+    distances: NDArray[np.float32],
+    top_ids: NDArray[np.int64],
+    threads: int = 1,
+    simd: str = "",
+) -> bool:
+    """Add the nearest of the vectors `items` to the hits of one query or each; raise where one is not finite.
+
+    Return whether distances fit float32. It is False for queries that are not finite, too, and then nothing was added.
+    """
+
+def scan_hamming(
+    queries: NDArray[np.uint8],
+    codes: NDArray[np.uint8],
+    ids: NDArray[np.int64],
+    distances: NDArray[np.float32],
+    top_ids: NDArray[np.int64],
+    threads: int = 1,
+    simd: str = "",
+) -> None:
+    """Add the nearest codes by Hamming distance to the hits of each query."""
+
+class ScannedFormat:
+    """How codes decode to coefficients: by levels of directions, around centroids, or by codebooks.
+
+    Codes are bytes of the bits of up to `most` directions, (bytes, most), of some depths; there may be no centroids.
+    """
+
+    @overload
+    def __init__(
+        self,
+        directions: NDArray[np.int32],
+        depths: NDArray[np.int32],
+        levels: NDArray[np.float32],
+        centroids: NDArray[np.float32],
+    ) -> None: ...
+    @overload
+    def __init__(self, codebooks: NDArray[np.float32]) -> None: ...
 
 class ScannedCodes:
-    """The items of one run, as lookup tables score them: indices, centroids or none, and both norms."""
+    """The items of one run: codes, centroids or none, norms of their coefficients, and of what they decode to."""
 
     def __init__(
         self,
-        indices: NDArray[np.uint8],
+        codes: NDArray[np.uint8],
         centroids: NDArray[np.int64],
         squares: NDArray[np.float32],
         norms: NDArray[np.float32],
     ) -> None: ...
 
 class CodeScan:
-    """All codes of a searcher, scored by tables of the levels, (bytes, most, 256), of each byte's directions."""
+    """The codes of some runs, by positions that count through all of them, in the directions of a projection."""
 
     def __init__(
         self,
-        searcher: RowSearcher,
-        directions: NDArray[np.int32],
-        depths: NDArray[np.int32],
-        entries: NDArray[np.float32],
-        operations: float,
+        projection: RowProjection,
+        how: ScannedFormat,
         runs: Sequence[ScannedCodes],
-        ids: NDArray[np.int64],
     ) -> None: ...
     def search(
         self,
         rows: NDArray[np.floating[Any]],
+        items: NDArray[np.uint32],
+        ids: NDArray[np.int64],
         metric: str,
         distances: NDArray[np.float32],
         top_ids: NDArray[np.int64],
         threads: int = 1,
+        simd: str = "",
     ) -> bool:
-        """Write the nearest of all items of one row or each; return False where float32 cannot tell them apart.
-
-        It is False for several rows without AVX-512, too.
-        """
+        """Add the nearest of the codes `items` to the hits of one row or each; return what `scan_vectors` does."""
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

@@ -20,8 +20,9 @@ from nestcode.arrays import Floats, check_ids, check_int, check_rows
 from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
+from nestcode.search.filters import check_allowed
 from nestcode.search.hits import Hits
-from nestcode.search.plan import Rank, check_allowed
+from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
 from nestcode.wire import CODES, FLOAT32, HITS, pack_items, unpack_hits
 

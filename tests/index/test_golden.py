@@ -9,7 +9,7 @@ import pytest
 
 from nestcode import Codes, Index
 from nestcode.index.manifest import VERSION
-from nestcode.search import plan
+from nestcode.search import planner
 from tests.golden.make_index import HERE, REMOVED, ids, vectors
 
 VERSIONS = range(1, VERSION + 1)
@@ -39,7 +39,7 @@ def test_a_golden_index_has_its_contents(version: int) -> None:
 
 
 def test_a_golden_graph_leads_to_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "VISIT", 0)  # so that it is not given up for an exhaustive search
+    monkeypatch.setattr(planner, "NS_PER_SCAN", 1e12)  # so that a walk is not given up for a scan
     X = dict(zip(ids().tolist(), vectors(), strict=True))
     for version in VERSIONS[2:]:
         with Index.open(HERE / f"index-v{version}") as index:

@@ -18,7 +18,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import buffer, compaction
 from nestcode.index.segment import Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import plan, prepared
+from nestcode.search import planner, preparation
 from nestcode.search.graph import Navigator
 from tests import twins
 from tests.index.test_compaction import before, together, until
@@ -30,9 +30,9 @@ X, FRESH, Q = twins.clustered(ROWS), twins.clustered(ROWS, seed=1), twins.cluste
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small segments get graphs, and walks on them are never given up for exhaustive searches."""
+    """Small segments get graphs, and walks on them are never given up for scans."""
     monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
-    monkeypatch.setattr(plan, "VISIT", 0)
+    monkeypatch.setattr(planner, "NS_PER_SCAN", 1e12)
 
 
 @cache
@@ -82,12 +82,12 @@ def test_searches_pack_no_graph_that_was_built_or_waited_for(tmp_path: Path, mon
     index.save(tmp_path / "index")
     opened = Index.open(tmp_path / "index")
     opened.wait()
-    monkeypatch.setattr(prepared, "make_records", None)  # cannot be called
+    monkeypatch.setattr(preparation, "make_records", None)  # cannot be called
     for one in (index, opened):
         assert np.array_equal(one.search(X[:5], k=1).ids.ravel(), np.arange(5))
 
 
-def prepared_graph(index: Index) -> prepared.PreparedGraph:
+def prepared_graph(index: Index) -> preparation.PreparedGraph:
     """What searches prepared of the graph of the first segment."""
     graph = index._live.current.segments[0].graph
     (found,) = [cache._graphs[graph] for _, cache in index._searcher._caches.values()]
@@ -223,9 +223,9 @@ def test_more_candidates_find_more() -> None:
 
 def test_a_selective_filter_makes_the_search_exhaustive(monkeypatch: pytest.MonkeyPatch) -> None:
     index = plain()
-    monkeypatch.setattr(plan, "VISIT", 16)
+    monkeypatch.setattr(planner, "NS_PER_SCAN", 0)
     few = np.arange(0, ROWS, 20)
-    hits = index.search(Q, 5, candidates=20, filter=few)
+    hits = index.search(Q, 5, filter=few)
     assert (hits.compared == len(few)).all()
     twins.check_all(hits, twins.distances(Q, index.reconstruct(few), "l2"), few, ERROR)
     assert (index.search(Q, 5, candidates=20).compared < ROWS).all()
@@ -368,8 +368,8 @@ def test_what_was_tuned_for_walks_is_no_budget_of_lists(tmp_path: Path) -> None:
     index.tune(Q, target_recall=0.95)
     index.save(tmp_path / "index")
     assert index.evaluate(Q, 10).candidates < 100
-    assert index.evaluate(Q, 10, metric="cosine").candidates == plan.Budget().candidates(ROWS)
-    for memory, expected in (("codes", plan.Budget().candidates(ROWS)), ("all", index.evaluate(Q, 10).candidates)):
+    assert index.evaluate(Q, 10, metric="cosine").candidates == planner.default_candidates(ROWS)
+    for memory, expected in (("codes", planner.default_candidates(ROWS)), ("all", index.evaluate(Q, 10).candidates)):
         assert Index.open(tmp_path / "index", memory=memory).evaluate(Q, 10).candidates == expected
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nestcode import Codes, Index
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.search.plan import Effort
+from nestcode.search.planner import Effort
 
 
 def codes(count: int, seed: int = 0) -> Codes:

@@ -188,7 +188,7 @@ def kill_at_each_step(folder: Path) -> dict[str, int]:
             assert segment.layout.blocks.size > 0
             assert (segment.graph is not None) == (found == after)
             if sum(outcomes.values()) % 8 == 0:  # it takes longer than the rest
-                assert index.search(vectors_of([9]), 1, candidates=20).ids.tolist() == [[9]]
+                assert index.search(vectors_of([9]), 1).ids.tolist() == [[9]]
         shutil.rmtree(work)
         if ended == 0:
             return outcomes

@@ -17,7 +17,7 @@ import nestcode as nc
 from nestcode.arrays import Floats
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.integrations.faiss import NestedIndex, from_faiss, read_index, to_faiss, write_index
-from nestcode.search.plan import Effort
+from nestcode.search.planner import Effort
 from nestcode.storage import Record, read_record, write_record
 
 D = 12

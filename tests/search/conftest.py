@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from nestcode.search.prepared import EXPANDED
+from nestcode.search.prepared import DECODED_BYTES
 
 
 @cache
 def filled_of(module: ModuleType, expanded: int) -> Any:
     """Return the module's cached function `filled`, or another cache of it: indexes keep what they prepared."""
-    return module.filled if expanded == EXPANDED else cache(module.filled.__wrapped__)
+    return module.filled if expanded == DECODED_BYTES else cache(module.filled.__wrapped__)
 
 
-@pytest.fixture(params=[0, EXPANDED], ids=["as stored", "expanded"])
+@pytest.fixture(params=[0, DECODED_BYTES], ids=["as stored", "decoded"])
 def expanded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few items are compared by their codes or integers, or as vectors."""
+    """Codes are compared as they are, or as vectors."""
     monkeypatch.setattr(request.module, "filled", filled_of(request.module, request.param))
-    monkeypatch.setattr("nestcode.search.prepared.EXPANDED", request.param)
+    monkeypatch.setattr("nestcode.search.prepared.DECODED_BYTES", request.param)

@@ -12,7 +12,7 @@ from nestcode import AdaptiveCoder, Codes, LinearCoder
 from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.errors import InvalidInput, NotFitted
-from nestcode.search import asymmetric_distances, cell_distances, product_tables
+from nestcode.search import asymmetric_distances, cell_distances, scanned_codes
 from nestcode.search.adc import group_bits, regroup
 from nestcode.search.fastscan import GROUP_BITS, _most_groups
 from nestcode.search.searcher import scorer_for
@@ -86,12 +86,12 @@ def test_as_many_bit_planes_are_scanned_as_fit(seed: int, first: int, most: int)
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_norms_of_items_are_those_of_decoding_all_at_once(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coder = fitted("residual", metric)
-    codes, tables = coder.encode(X[:100]), product_tables.product_tables(scorer_for(coder, 24), 24)
-    assert tables is not None
-    whole = tables.prepare(codes)
-    monkeypatch.setattr(product_tables, "PIECE", 16)
-    parts = tables.prepare(codes)
-    assert np.array_equal(parts.indices, whole.indices)
+    codes, how = coder.encode(X[:100]), scanned_codes.scanned_format(scorer_for(coder, 24), 24)
+    assert how is not None
+    whole = how.prepare(codes)
+    monkeypatch.setattr(scanned_codes, "PIECE", 16)
+    parts = how.prepare(codes)
+    assert np.array_equal(parts.codes, whole.codes)
     np.testing.assert_allclose(parts.squares, whole.squares, rtol=1e-5)
     np.testing.assert_allclose(parts.norms, whole.norms, rtol=1e-5)
 

@@ -97,7 +97,7 @@ def test_equals_a_greedy_search_by_estimates(scene: Scene, share: float) -> None
     for q in range(3):
         estimates = dict(zip(every.positions[q].tolist(), every.distances[q].tolist(), strict=True))
         visited = greedy_search(neighbors, entry_points(np.arange(count, dtype=np.uint32)), estimates, 10, ~skipped)
-        hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, skipped=bitmap(skipped))
+        hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, allowed=bitmap(~skipped))
         assert hits.visited == [len(visited)]
         expected = sorted((i for i in visited if not skipped[i]), key=lambda i: (estimates[i], i))[:10]
         assert hits.positions[0].tolist() == expected
@@ -120,9 +120,9 @@ def test_the_unit_of_the_data_does_not_matter() -> None:
 
 def test_skipped_items_are_never_found(scene: Scene) -> None:
     skipped = np.ones(len(scene.base), dtype=bool)
-    assert (scene.exact().search(scene.queries, k=3, ef=5, skipped=bitmap(skipped)).positions == MISSING).all()
+    assert (scene.exact().search(scene.queries, k=3, ef=5, allowed=bitmap(~skipped)).positions == MISSING).all()
     skipped[[7, 700]] = False
-    hits = scene.exact().search(scene.queries, k=3, ef=5, skipped=bitmap(skipped))
+    hits = scene.exact().search(scene.queries, k=3, ef=5, allowed=bitmap(~skipped))
     assert (np.sort(hits.positions[:, :2], axis=1) == [7, 700]).all()
     assert (hits.positions[:, 2] == MISSING).all()
     assert np.isinf(hits.distances[:, 2]).all()
@@ -198,7 +198,7 @@ def test_duplicates_are_found_where_the_first_of_them_is(scene: Scene, by_vector
         items = scene.navigator.encode(rows, scene.coder.encode(rows))
         records = make_records(scene.navigator, items, build_graph(scene.navigator, rows, items))
         graph = Graph(scene.navigator, records, rows if by_vectors else None)
-        return graph.search(scene.queries, k=10, ef=20, skipped=bitmap(skipped))
+        return graph.search(scene.queries, k=10, ef=20, allowed=bitmap(~skipped))
 
     hits, first = found(rows, skipped), found(base, np.logical_and.reduceat(skipped, starts))
     assert (hits.visited == first.visited).all()
@@ -266,4 +266,4 @@ def test_errors(scene: Scene) -> None:
     with pytest.raises(ValueError, match="features of the projection"):
         scene.exact().search(scene.queries[:, 1:].copy(), k=1, ef=1)
     with pytest.raises(ValueError, match="bit for each item"):
-        scene.exact().search(scene.queries, k=1, ef=1, skipped=bitmap(np.zeros(100, dtype=bool)))
+        scene.exact().search(scene.queries, k=1, ef=1, allowed=bitmap(np.zeros(100, dtype=bool)))

@@ -18,6 +18,7 @@ from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import PrefixTree
 from nestcode.index.ordered import OrderedCodes, Scan
+from nestcode.search import planner
 from nestcode.stores import CodeStore, LmdbStore, SqliteStore
 from nestcode.stores.base import is_enough
 from nestcode.stores.neighborhood import find_neighborhood
@@ -250,7 +251,8 @@ def test_ids_far_from_a_query_are_found(create: Create) -> None:
     assert (store.search(near, filter=far, candidates=50).compared < 1000).all()  # what the caller chose holds
 
 
-def test_ids_that_a_store_lacks_cost_nothing(create: Create) -> None:
+def test_ids_that_a_store_lacks_cost_nothing(create: Create, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "LIST_CANDIDATES", 2000)
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((9000, 16))
     store = create(LinearCoder(64).fit(rows))

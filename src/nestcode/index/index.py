@@ -24,7 +24,7 @@ from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.graph import Items, Navigator, build_graph
-from nestcode.search.plan import encode_to
+from nestcode.search.request import encode_to
 from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
 

@@ -18,7 +18,8 @@ from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Effort, IdFilter, Plan, Rank, encode_to
+from nestcode.search.planner import Effort, Plan
+from nestcode.search.request import Rank, Request, encode_to
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
@@ -239,45 +240,56 @@ class IndexReader:
         Args:
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
-            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
-                a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
-                the search exhaustive. By default what `tune` chose, or all of up to 4,096 items (8,192 and more where
-                only codes are stored, or they decode slowly), and of more half, at most 10,000, plus 2 %; 4 k and at
-                least 100 on a graph.
-            rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
-                `tune` chose, or 10 k and at least 100.
+            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold this number of
+                items; a walk on a graph keeps this number of nodes (ef). More find more and take longer; all items make
+                the search exhaustive. By default what `tune` chose; otherwise 10,000 items and 2 % of the others, and
+                more where many hits lie in the lists probed last, or 4 k and at least 100 on a graph.
+            rerank: how many candidates, the best by estimated distance, are reranked by precise ones. By default what
+                `tune` chose; otherwise 10 k and at least 100, and more while others may be nearer.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
                 with `vectors` or those the index stores. By default the most precise that is possible.
             metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
                 inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: their ids, or a mask by id. All items that it leaves are compared where
-                they are up to 4,096 (8,192 and more where vectors, stored or decoded, are in memory and there is no
-                graph), or where it excludes a query's surroundings, unless you give `candidates`.
+            filter: which items may be found: their ids, or a mask by id. All of them are compared where that takes
+                less time than lists or a walk, which pass the others too, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
         snapshot = self._live.read()
-        allowed = None if filter is None else IdFilter(filter)
-        if rank is None:
-            hits = self._searcher.search_rows(
-                snapshot, queries, k, candidates, rerank, self.effort, threads, metric, vectors, allowed
-            )
-            if hits is not None:
-                return hits
-        plan = self._plan(
-            snapshot,
-            queries,
-            rank=rank,
-            metric=metric,
-            vectors=vectors,
-            allowed=allowed,
-            candidates=candidates,
-            rerank=rerank,
-            threads=threads,
+        request = self._request(
+            snapshot, queries, rank=rank, metric=metric, vectors=vectors, allowed=filter, threads=threads
         )
-        return self._searcher.search(snapshot, plan, k)
+        return self._searcher.search(snapshot, request, k, candidates, rerank, self.effort)
+
+    def explain(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+    ) -> Plan:
+        """Return how `search` would execute the same arguments, and what it expects that to cost.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X), vectors="float32")
+        >>> index.add(X)
+        >>> plan = index.explain(X[7], k=5)
+        >>> plan.operator, plan.allowed
+        ('scan', 2000)
+        >>> index.explain(X[7], k=5, candidates=100).operator
+        'lists'
+        """
+        snapshot = self._live.read()
+        request = self._request(snapshot, queries, rank=rank, metric=metric, vectors=vectors, allowed=filter)
+        return self._searcher.explain(snapshot, request, k, candidates, rerank, self.effort)
 
     def range_search(
         self,
@@ -303,17 +315,10 @@ class IndexReader:
         candidate budget are not compared: `candidates=len(index)` finds all within the radius.
         """
         snapshot = self._live.read()
-        plan = self._plan(
-            snapshot,
-            queries,
-            rank=rank,
-            metric=metric,
-            vectors=vectors,
-            allowed=filter,
-            candidates=candidates,
-            threads=threads,
+        request = self._request(
+            snapshot, queries, rank=rank, metric=metric, vectors=vectors, allowed=filter, threads=threads
         )
-        found: Hits | RangeHits = self._searcher.range_search(snapshot, plan, radius)
+        found: Hits | RangeHits = self._searcher.range_search(snapshot, request, radius, candidates, self.effort)
         return found
 
     def evaluate(
@@ -346,9 +351,8 @@ class IndexReader:
         those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        snapshot, options = self._live.read(), {"rank": rank, "metric": metric, "vectors": vectors}
-        plan = self._plan(snapshot, queries, candidates=candidates, rerank=rerank, **options)
-        return trials.run(self._searcher.candidates(snapshot, plan, k), plan.budget.rerank(k))
+        plan = self.explain(queries, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, vectors=vectors)
+        return trials.run(candidates, rerank, plan)
 
     def tune(
         self,
@@ -407,14 +411,14 @@ class IndexReader:
         if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
             exact = self.vectors
         if exact is not None:
-            plan = self._plan(self._live.read(), queries, rank="exact", metric=metric, vectors=exact)
+            plan = self._request(self._live.read(), queries, rank="exact", metric=metric, vectors=exact)
         return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
 
-    def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
-        """Return the checked plan of a search; options are those of `Plan`."""
+    def _request(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Request:
+        """Return the checked request of a search; options are those of `Request`."""
         stored = self._vector_format is not None
         encode = partial(encode_to, snapshot.width, coder=self.coder)
-        return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
+        return Request(self.coder, encode, queries, stored=stored, **options)
 
 
 def _fixed(name: str, remedy: str) -> InvalidInput:

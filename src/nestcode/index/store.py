@@ -36,7 +36,7 @@ from nestcode.index.manifest import (
 from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.search.graph import DEGREE, MAX_BITS, NavigatingCodes
-from nestcode.search.plan import Effort
+from nestcode.search.planner import Effort
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import (

@@ -1,22 +1,16 @@
 """Search: how codes are scored, and what one query does from call to answer.
 
-    Index.search(queries, k)
-      │
-      ▼
-    plan       check the queries, choose rank and metric                          plan.py
-      ▼
-    probe      inverted lists, nearest first, until they hold `candidates` items  inverted_lists.py
-      ▼
-    estimate   distances by part of the bits: 4-bit fast-scan, ADC lookup         fastscan.py, adc.py, hamming.py
-      ▼        tables, or Hamming
-    rerank     the best `rerank` by decoded codes, or by the vectors themselves   decoded.py, vectors.py
-      ▼
-    top-k      Hits: ids, distances, compared                                     hits.py
+    Index.search ──▶ request    what the caller wants, checked once                            request.py, filters.py
+                 ──▶ plan       scan, lists or walk, and how much of it: counts and costs       planner.py
+                 ──▶ operators  of the core, over the bitmap of a selection                     searcher.py, prepared.py
+                                  scan    compares all items exactly, in two passes (scan.py, scanned_codes.py)
+                                  lists   probes inverted lists; estimates by 4-bit fast-scan, ADC or Hamming distances
+                                  walk    visits nodes of a graph; estimates by fast-scan
+                 ──▶ rerank     the best estimates by vectors or whole codes; more while others may be nearer
+                 ──▶ Hits       ids, distances, compared                                        hits.py
 
-`Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). Segments with a graph are
-walked (graph.py) instead of probed and estimated. A budget that covers all items skips probing: it estimates everything
-in float32, codes decoded or by lookup tables over all their bits (product_tables.py), and compares in float64 what is
-close (exhaustive.py). Plain searches take all steps after the plan in one call of the core (row_search.py says which).
+`Searcher` (searcher.py) does this on a snapshot (runs.py) that was prepared once (prepared.py, preparation.py). Codes
+that only their coder decodes, and vectors that the caller gives, are reranked by Python: the core finds the candidates.
 Rows that stay in files are requested in batches (read_ahead.py). `Index.evaluate` and `Index.tune` measure recall
 (evaluation.py).
 
@@ -26,6 +20,6 @@ Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.
 
 from nestcode.search.adc import asymmetric_distances, cell_distances
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Effort
+from nestcode.search.planner import Effort, Plan
 
-__all__ = ["Effort", "Evaluation", "Hits", "RangeHits", "asymmetric_distances", "cell_distances"]
+__all__ = ["Effort", "Evaluation", "Hits", "Plan", "RangeHits", "asymmetric_distances", "cell_distances"]

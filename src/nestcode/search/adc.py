@@ -25,7 +25,8 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes
-from nestcode.search.scorer import NO_NORMS, QueryBatch, ScanLayout
+from nestcode.search.planner import NS_PER_ADC_BYTE
+from nestcode.search.scorer import NO_NORMS, ScanLayout, SearchMetric
 
 QUERIES = 256  # whose tables are in memory at once: 1 kB for each query and byte of code
 
@@ -291,6 +292,7 @@ class AdcScorer(ProjectedScorer):
         super().__init__(coder, width)
         self._codebooks = layout.codebooks[: self.BYTES]
         self.layout_format = f"norms of {len(self._codebooks)} bytes"
+        self.ns_per_estimated = NS_PER_ADC_BYTE * len(self._codebooks)
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
@@ -304,9 +306,9 @@ class AdcScorer(ProjectedScorer):
         second = self.coder.coefficients(all_codes(bits)[: 1 << (bits - 8)])
         return first, second - first[:1]
 
-    def list_scoring(self, bits: int) -> _core.ListScoring:
-        """Return how the core ranks lists named by `bits` bits and scores their items, by the coder's metric."""
-        return _core.ListScoring(*self._list_parts(bits), NO_NORMS, None, self._codebooks)
+    def list_scoring(self, metric: SearchMetric, bits: int) -> _core.ListScoring:
+        """Return how the core ranks lists named by `bits` bits and estimates the distances of their items."""
+        return _core.ListScoring(*self._list_parts(metric, bits), NO_NORMS, None, self._codebooks)
 
     def lay_out(self, codes: Codes) -> ScanLayout:
         """Return the squared norms of the sums of codes' first bytes."""
@@ -317,17 +319,3 @@ class AdcScorer(ProjectedScorer):
             _core.sum_codebook_entries(packed, self._codebooks, sums, threads=CORES)
             norms[first : first + PIECE] = squared_norms(sums)
         return ScanLayout(self.layout_format, norms=norms)
-
-    def estimate(
-        self,
-        searcher: _core.Searcher,
-        queries: QueryBatch,
-        bits: int,
-        candidates: int,
-        out: _core.SearchResults,
-        threads: int,
-    ) -> None:
-        """Probe inverted lists until they hold `candidates` items, and write those of least distance by ADC."""
-        tables = _codebook_tables(-2 * queries.coefficients, self._codebooks)
-        coarse = self.coarse_distances(queries, bits)
-        searcher.adc(coarse, tables, queries.metric, candidates, out, threads)

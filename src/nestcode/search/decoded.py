@@ -58,6 +58,11 @@ class DecodedScorer(Scorer):
         """Return distances for choosing the codes to rerank, of the same shape: estimates where decoding is slow."""
         return self.rerank(queries, codes, threads)
 
+    @property
+    def projected(self) -> "ProjectedScorer | None":
+        """What estimates distances in a projection, if anything does: this, or the scorer of a base."""
+        return None
+
     def _around_zero(self, queries: QueryBatch) -> Floats:
         return queries.coefficients if queries.metric == "inner" else queries.coefficients + self.mean
 
@@ -76,6 +81,11 @@ class ProjectedScorer(DecodedScorer):
         self.unit = norm if abs(norm - 1) >= NEAR_ONE else np.float32(1)
         self._list_centroids = lru_cache(maxsize=4)(partial(_list_centroids, proxy(self)))  # no reference cycle
 
+    @property
+    def projected(self) -> "ProjectedScorer | None":
+        """The scorer itself."""
+        return self
+
     @abstractmethod
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
         """Return the two parts of the centroids of lists named by `bits` bits: (coarse, directions), (fine, …)."""
@@ -86,13 +96,9 @@ class ProjectedScorer(DecodedScorer):
         For "cosine" they are scaled to the norm of items: then those at small angles are nearest by "l2" too.
         """
         mean, directions = self._projection.mean, self._projection.directions
-        if metric == "cosine" and self.unit != 1:
-            if float(self.unit) ** 2 >= LARGEST_SQUARE:
-                raise InvalidInput(
-                    f"the squared norm of an item must be below {LARGEST_SQUARE:g}, so that estimates fit float32, "
-                    f'got {float(self.unit) ** 2:.2g} on average: rescale the data, or fit a coder with metric="cosine"'
-                )
-            queries = queries * self.unit
+        norm = np.float32(self._norm_of_queries(metric))
+        if norm != 1:
+            queries = queries * norm
         mean_products = (queries @ mean).astype(np.float32)
         centered = queries if metric == "inner" else queries - mean.astype(queries.dtype)
         rows: Floats = centered.astype(np.float32, copy=False)
@@ -103,12 +109,8 @@ class ProjectedScorer(DecodedScorer):
             outside = np.einsum("nf,nf->n", rest, rest)
         return QueryBatch(metric, coefficients, mean_products, outside, NO_CODES)
 
-    def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.CentroidDistances:
-        """Return the distances from queries to the centroids of all lists, up to a term that the lists share."""
-        return self._list_centroids(bits).coarse_distances(queries.metric, *self._coefficients_for_lists(queries))
-
     def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
-        """Return the same distances as an array, (queries, 2^bits)."""
+        """Return the distances from queries to the centroids of all lists, (queries, 2^bits), up to a shared term."""
         return self._list_centroids(bits).distances(queries.metric, *self._coefficients_for_lists(queries))
 
     def _coefficients_for_lists(self, queries: QueryBatch) -> tuple[Floats, Floats]:
@@ -117,9 +119,15 @@ class ProjectedScorer(DecodedScorer):
         coefficients = self._around_zero(queries) if by_angle else queries.coefficients
         return coefficients, queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
 
-    def row_projection(self, bits: int | None, *, whole: bool) -> _core.RowProjection:
-        """Return the projection of rows for lists named by `bits` bits, if any: on all directions, or those in use."""
+    def row_projection(
+        self, metric: SearchMetric, bits: int | None, *, whole: bool, scaled: bool = True
+    ) -> _core.RowProjection:
+        """Return the projection of rows for lists named by `bits` bits, if any: on all directions, or those in use.
+
+        For the cosine, rows are scaled to the norm of items, or L2-normalized.
+        """
         mean, directions = self._projection.mean, self._projection.directions
+        normalized = self.coder.metric_ == "cosine"
         coarse: Floats | NDArray[np.uint16] = np.zeros((0, len(mean)), dtype=np.float32)
         used = 0
         if bits is not None:
@@ -128,13 +136,15 @@ class ProjectedScorer(DecodedScorer):
             used = max(self.used_directions, parts.fine.shape[1])
             if coarse.size + max(leading - used, 0) * len(mean) < len(coarse) * len(mean):  # many centroids
                 used = max(used, leading)
-                if self.coder.metric_ == "cosine" and not whole:  # of L2-normalized items, and lists are all it ranks
+                if normalized and not whole:  # of L2-normalized items, and lists are all it ranks
                     coarse = coarse.astype(np.float16).view(np.uint16)
             else:
                 coarse = np.ascontiguousarray(coarse @ directions[:leading], dtype=np.float32)
         outside = max(self.mean_square - float(self.mean @ self.mean), 0.0)
         return _core.RowProjection(
-            self.coder.metric_,
+            metric,
+            normalized,
+            self._norm_of_queries(metric) if scaled else 1.0,
             mean,
             directions,
             len(directions) if whole else used,
@@ -159,10 +169,16 @@ class ProjectedScorer(DecodedScorer):
             rows = np.linalg.qr(rows.T)[0].T
         return np.ascontiguousarray(rows, dtype=np.float32)
 
-    @property
-    def scales_queries(self) -> bool:
-        """Whether estimates are of scaled queries: items of "cosine" do not have norm 1."""
-        return self.coder.metric_ == "cosine" and bool(self.unit != 1)
+    def _norm_of_queries(self, metric: SearchMetric) -> float:
+        """Return the norm that queries of the cosine are scaled to: that of an item."""
+        if metric != "cosine":
+            return 1.0
+        if float(self.unit) ** 2 >= LARGEST_SQUARE:
+            raise InvalidInput(
+                f"the squared norm of an item must be below {LARGEST_SQUARE:g}, so that estimates fit float32, "
+                f'got {float(self.unit) ** 2:.2g} on average: rescale the data, or fit a coder with metric="cosine"'
+            )
+        return float(self.unit)
 
     @property
     def used_directions(self) -> int:
@@ -170,12 +186,12 @@ class ProjectedScorer(DecodedScorer):
         return len(self._projection.directions)
 
     @abstractmethod
-    def list_scoring(self, bits: int) -> _core.ListScoring:
-        """Return how the core ranks lists named by `bits` bits and scores their items, by the coder's metric."""
+    def list_scoring(self, metric: SearchMetric, bits: int) -> _core.ListScoring:
+        """Return how the core ranks lists named by `bits` bits and estimates the distances of their items."""
 
-    def _list_parts(self, bits: int) -> tuple[Floats, Floats, Floats, Floats]:
+    def _list_parts(self, metric: SearchMetric, bits: int) -> tuple[Floats, Floats, Floats, Floats]:
         """Return what all products with coarse parts lack, the fine parts, and the scale and shift of each list."""
-        parts, metric = self._list_centroids(bits), self.coder.metric_
+        parts = self._list_centroids(bits)
         offsets = np.zeros(len(parts.coarse), dtype=np.float32)
         if metric == "cosine":
             offsets += parts.coarse @ self.mean[: parts.coarse.shape[1]]
@@ -199,6 +215,17 @@ class RefinedScorer(DecodedScorer):
     def __init__(self, coder: Coder, base: DecodedScorer) -> None:
         super().__init__(coder)
         self._base, self.scans_codes, self.layout_format = base, base.scans_codes, base.layout_format
+        self.ns_per_estimated = base.ns_per_estimated
+
+    @property
+    def projected(self) -> ProjectedScorer | None:
+        """The base's."""
+        return self._base.projected
+
+    @property
+    def base(self) -> DecodedScorer:
+        """The base's scorer."""
+        return self._base
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
@@ -227,16 +254,3 @@ class RefinedScorer(DecodedScorer):
         own = super().project(queries, metric)
         base = self._base.project(queries, metric)
         return RefinedBatch(metric, own.coefficients, own.mean_products, own.outside, NO_CODES, base)
-
-    def estimate(
-        self,
-        searcher: _core.Searcher,
-        queries: QueryBatch,
-        bits: int,
-        candidates: int,
-        out: _core.SearchResults,
-        threads: int,
-    ) -> None:
-        """Probe inverted lists until they hold `candidates` items, and write the base's best estimates."""
-        assert isinstance(queries, RefinedBatch)
-        self._base.estimate(searcher, queries.base, bits, candidates, out, threads)

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import Evaluation, Hits
-from nestcode.search.plan import Effort, Plan
+from nestcode.search.planner import Effort, Plan
+from nestcode.search.request import Request
 
 START, MOST = 10, 640  # candidates reranked for each hit: tried first, and at most
 STEPS = (2.0, 1.4, 1.2)  # factors by which `rerank` is changed, from coarse to fine
@@ -45,7 +46,7 @@ class RecallTrials:
         k: int,
         count: int,
         options: dict[str, Any],
-        exact: Plan | None,
+        exact: Request | None,
     ) -> None:
         self._search, self._queries, self._k, self.count, self._options = search, queries, k, count, options
         self._exact = exact
@@ -63,8 +64,8 @@ class RecallTrials:
         worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
         self._as_near = worst + 1e-6 * np.abs(worst)
 
-    def run(self, candidates: int, rerank: int) -> Evaluation:
-        """Search for all queries once."""
+    def run(self, candidates: int | None, rerank: int | None, plan: Plan | None = None) -> Evaluation:
+        """Search for all queries once; a plan says what the search does where nothing is chosen."""
         start = time.perf_counter()
         found = self._search(self._queries, self._k, candidates=candidates, rerank=rerank, **self._options)
         seconds = time.perf_counter() - start
@@ -81,8 +82,8 @@ class RecallTrials:
             standard_error=float(near.sum(axis=-1).std(ddof=min(1, queries - 1)) * queries**0.5 / self._wanted),
             compared=compared,
             share=compared / self.count,
-            candidates=candidates,
-            rerank=rerank,
+            candidates=candidates or (0 if plan is None else plan.compared),
+            rerank=rerank or (0 if plan is None else plan.reranked),
             seconds=seconds / np.size(found.compared),
         )
 

@@ -27,12 +27,12 @@ from nestcode.codes import Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes, default_list_bits
+from nestcode.search.planner import NS_PER_FASTSCAN_BYTE
 from nestcode.search.scorer import (
     BLOCK,
     NO_CODEBOOKS,
     NO_NORMS,
     PreparedCodes,
-    QueryBatch,
     ScanLayout,
     SearchMetric,
 )
@@ -149,8 +149,9 @@ class FastScanScorer(ProjectedScorer):
         mean = (self.mean, self.mean_square) if by_angle else None
         self._layout, self._scan = layout, FastScan(layout, max(GROUPS, plane), mean)
         self.layout_format = f"fast-scan blocks of {self._scan.columns} bytes" + (" and norms" if by_angle else "")
+        self.ns_per_estimated = NS_PER_FASTSCAN_BYTE * max(self._scan.columns, 1)
         norms = squared_norms(layout.centroids)
-        self._norms: dict[SearchMetric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
+        self._norms: dict[SearchMetric, Floats] = {  # less twice the products with queries: squared distances
             "l2": norms.astype(np.float32),
             "cosine": (norms + 2 * (layout.centroids @ self.mean)).astype(np.float32),
             "inner": np.zeros(len(norms), dtype=np.float32),
@@ -178,10 +179,10 @@ class FastScanScorer(ProjectedScorer):
         """How many leading directions estimates read."""
         return self._scan.used
 
-    def list_scoring(self, bits: int) -> _core.ListScoring:
-        """Return how the core ranks lists named by `bits` bits and scores their items, by the coder's metric."""
-        norms = self._norms[self.coder.metric_]
-        return _core.ListScoring(*self._list_parts(bits), norms, self._scan.core, NO_CODEBOOKS)
+    def list_scoring(self, metric: SearchMetric, bits: int) -> _core.ListScoring:
+        """Return how the core ranks lists named by `bits` bits and estimates the distances of their items."""
+        norms = self._norms[metric]
+        return _core.ListScoring(*self._list_parts(metric, bits), norms, self._scan.core, NO_CODEBOOKS)
 
     def lay_out(self, codes: Codes) -> ScanLayout:
         """Return sorted codes as blocks."""
@@ -192,22 +193,6 @@ class FastScanScorer(ProjectedScorer):
         lists = (len(list_starts) - 1) >> self._layout.centroid_bits  # of each centroid
         starts = block_starts(np.diff(list_starts[::lists]))[:-1]
         return PreparedCodes(codes.packed, list_starts, layout, starts, self._scan.bias_unit)
-
-    def estimate(
-        self,
-        searcher: _core.Searcher,
-        queries: QueryBatch,
-        bits: int,
-        candidates: int,
-        out: _core.SearchResults,
-        threads: int,
-    ) -> None:
-        """Probe inverted lists until they hold `candidates` items, and write those of least distance by fast-scan."""
-        coarse, norms = self.coarse_distances(queries, bits), self._norms[queries.metric]
-        groups, metric = self._scan.core, queries.metric
-        by_angle = self.coder.metric_ == "cosine"
-        terms = (self.mean_square - 2 * queries.mean_products).astype(np.float32) if by_angle else NO_NORMS
-        searcher.fastscan(coarse, norms, queries.coefficients, terms, groups, metric, candidates, out, threads)
 
 
 def _choose_parents(centroids: Floats, spread: float) -> Floats:

@@ -34,7 +34,7 @@ ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
 MOST = float(np.finfo(np.float16).max)
-NOTHING_SKIPPED = np.zeros(0, dtype=np.uint64)
+ALL_ALLOWED = np.zeros(0, dtype=np.uint64)
 UNBOUNDED = 1 << 32  # nodes, more than a graph can have
 
 
@@ -254,7 +254,7 @@ class Graph:
         ef: int,
         *,
         metric: SearchMetric | None = None,
-        skipped: NDArray[np.uint64] = NOTHING_SKIPPED,
+        allowed: NDArray[np.uint64] = ALL_ALLOWED,
         most: int = UNBOUNDED,
         threads: int = 1,
     ) -> GraphHits:
@@ -265,9 +265,9 @@ class Graph:
             k: hits of a query.
             ef: how many items of least estimated distance to visit; k, if that is more.
             metric: the coder's, or "inner" with a coder of "l2"; None is the coder's.
-            skipped: a `bitmap` of items that may not be returned: tombstones, and those that a filter excludes. They
-                are walked through, so a search that skips most items visits many more than ef.
-            most: how many nodes to visit at most.
+            allowed: a `bitmap` of items that may be returned; an empty one allows all. Others are walked through, so a
+                search that few items are allowed for visits many more than ef.
+            most: how many visited nodes end a walk, which is then given up: `visited` is -1.
             threads: how many threads share the queries.
 
         """
@@ -280,7 +280,7 @@ class Graph:
         count = len(queries)
         distances, positions = np.empty((count, k), np.float32), np.empty((count, k), np.uint32)
         visited = np.empty(count, np.int64)
-        self.core.search(queries, metric, ef, skipped, distances, positions, visited, most, threads)
+        self.core.search(queries, metric, ef, allowed, distances, positions, visited, most, threads)
         return GraphHits(positions, distances, visited)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.inverted_lists import default_list_bits
+from nestcode.search.planner import NS_PER_HAMMING_BYTE
 from nestcode.search.scorer import QueryBatch, Scorer, SearchMetric
 
 
@@ -22,7 +22,7 @@ class HammingScorer(Scorer):
     """Hamming distances between codes of `width` bits."""
 
     def __init__(self, width: int) -> None:
-        self.width = width
+        self.width, self.ns_per_estimated = width, 1 + NS_PER_HAMMING_BYTE * -(-width // 8)
 
     def rerank_codes(self, queries: Codes, codes: Codes) -> Floats:
         """Return Hamming distances from each query to its own share of the codes, (queries, codes / queries)."""
@@ -39,18 +39,6 @@ class HammingScorer(Scorer):
         own = Codes.unchecked(queries.packed, self.width).leading_bits(bits)
         distances: Floats = np.bitwise_count(own[:, None] ^ np.arange(1 << bits)).astype(np.float32)
         return distances
-
-    def estimate(
-        self,
-        searcher: _core.Searcher,
-        queries: QueryBatch,
-        bits: int,  # noqa: ARG002
-        candidates: int,
-        out: _core.SearchResults,
-        threads: int,
-    ) -> None:
-        """Probe inverted lists until they hold `candidates` items, and write the items of least Hamming distance."""
-        searcher.hamming(queries.packed, candidates, out, threads)
 
 
 class HammingRerankScorer(HammingScorer, DecodedScorer):

@@ -11,7 +11,6 @@ matrix products. `cpp/nestcode/inverted_lists.hpp` adds them up and probes.
 
 import numpy as np
 
-from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.codes import Codes
 from nestcode.search.scorer import SearchMetric
@@ -52,8 +51,8 @@ class ListCentroids:
         }
         self.coarse, self.fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
-    def coarse_distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
-        """Return the distances from queries to all centroids, up to a term that all lists share.
+    def distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> Floats:
+        """Return the distances from queries to all centroids, (queries, lists), up to a term that all lists share.
 
         Args:
             metric: of the search.
@@ -61,10 +60,6 @@ class ListCentroids:
             offsets: (queries,): what all inner products lack.
 
         """
-        return _core.CentroidDistances(*self._products(coefficients), offsets, *self.by_metric[metric])
-
-    def distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> Floats:
-        """Return the same distances as an array, (queries, lists)."""
         coarse, fine = self._products(coefficients)
         scales, shifts = self.by_metric[metric]
         products = (coarse + offsets[:, None])[:, :, None] + fine[:, None]

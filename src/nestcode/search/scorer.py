@@ -76,15 +76,12 @@ class PreparedCodes:
     block_starts: NDArray[np.uint32] = field(default_factory=lambda: NO_STARTS)  # the first block of each centroid
     bias_unit: float = 0.0
 
-    def inverted_lists(
-        self, skipped: NDArray[np.uint32], rows_guard: _core.ChecksumGuard | None = None
-    ) -> _core.InvertedLists:
-        """Return them as the core searches them, without the items at `skipped` positions."""
+    def inverted_lists(self, rows_guard: _core.ChecksumGuard | None = None) -> _core.InvertedLists:
+        """Return them as the core searches them."""
         layout, guards = self.layout, self.layout.guards
         return _core.InvertedLists(
             self.rows,
             self.list_starts,
-            skipped,
             layout.blocks,
             self.block_starts,
             layout.biases,
@@ -121,6 +118,7 @@ class Scorer(ABC):
 
     scans_codes = True  # estimates read codes themselves, and not only their layout
     layout_format = ""  # of `lay_out`: another name whenever it would return something else for the same codes
+    ns_per_estimated: float  # nanoseconds that the estimate of an item takes
 
     @abstractmethod
     def list_bits(self, count: int) -> int:
@@ -131,21 +129,9 @@ class Scorer(ABC):
         """Return the distances from queries to all inverted lists, (queries, 2^bits), up to a term that lists share."""
 
     def lay_out(self, codes: Codes) -> ScanLayout:  # noqa: ARG002
-        """Return what `estimate` scans of sorted codes beside themselves; this takes time linear in their number."""
+        """Return what estimates read of sorted codes beside themselves; this takes time linear in their number."""
         return NO_LAYOUT
 
     def prepare(self, codes: Codes, list_starts: NDArray[np.uint32], layout: ScanLayout) -> PreparedCodes:
-        """Return sorted codes as `estimate` reads them, given where their lists begin."""
+        """Return sorted codes as estimates read them, given where their lists begin."""
         return PreparedCodes(codes.packed, list_starts, layout)
-
-    @abstractmethod
-    def estimate(
-        self,
-        searcher: _core.Searcher,
-        queries: QueryBatch,
-        bits: int,
-        candidates: int,
-        out: _core.SearchResults,
-        threads: int,
-    ) -> None:
-        """Probe inverted lists until they hold `candidates` items, and write the items of least estimated distance."""

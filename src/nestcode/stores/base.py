@@ -18,10 +18,11 @@ from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
+from nestcode.search.filters import check_allowed
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
-from nestcode.search.plan import Plan, Rank, check_allowed, check_k, encode_to
-from nestcode.search.prepared import EXCLUDED_LISTS
+from nestcode.search.planner import choose_candidates, choose_rerank
+from nestcode.search.request import Rank, Request, check_k, encode_to
 from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.searcher import scorer_for
 from nestcode.search.vectors import VectorsById
@@ -31,6 +32,7 @@ from nestcode.stores.search import KeyRange, list_ranges, search_lists
 
 FEW = 1000  # ids of a filter that are not worth a sample
 SAMPLE = 4096  # ids of a filter that are looked up to estimate how many of them the store holds
+PASSED_PER_CHOSEN = 1.1  # items that lists hold, by which ids that are chosen at random may be missed
 EXTRA = 4  # times the candidate budget: the most that is read where chosen ids lie far from a query
 MOST = 1 << 62  # items of a scan: half as many more are still a 64-bit integer, as databases require of limits
 
@@ -221,7 +223,7 @@ class CodeStore(ABC):
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
-                by default all of up to 4,096, of more half, at most 10,000, plus 2 %. All candidates are ranked by
+                by default 10,000 and 2 % of the others. All candidates are ranked by
                 their whole codes.
             rerank: how many of them are reranked by `vectors`, or by what a network decodes; by default 10 k and at
                 least 100.
@@ -237,14 +239,11 @@ class CodeStore(ABC):
 
         """
         view, chosen = self._filtered(filter)
-        plan = Plan(
-            self.coder, self._encode, queries, rank=rank, metric=metric, vectors=vectors, candidates=candidates,
-            rerank=rerank, threads=threads,
-        )  # fmt: skip
+        request = Request(self.coder, self._encode, queries, rank=rank, metric=metric, vectors=vectors, threads=threads)
         count = self._estimated_count()
         held = count if chosen is None else self._estimate_held(chosen)
-        budget = max(plan.budget.candidates(held), check_k(k, count))
-        scorer = self._scorer(plan.codes is not None)
+        budget, reranked = max(choose_candidates(candidates, held), check_k(k, count)), choose_rerank(rerank, k)
+        scorer = self._scorer(request.codes is not None)
         lists = list_ranges(scorer.list_bits(count), self.width)
         if budget >= count:
             few: Scan | None = keep(view._range(*list_ranges(0, self.width)[0]), chosen)
@@ -253,11 +252,9 @@ class CodeStore(ABC):
         else:
             few = view._at_most(budget)
         if few is not None:
-            return search_lists(plan, scorer, k, lists, plan.budget.rerank(k), lambda _: few)
+            return search_lists(request, scorer, k, lists, reranked, lambda _: few)
         share = 0.0 if chosen is None or candidates is not None else min(held / count, 1.0)
-        return search_lists(
-            plan, scorer, k, lists, plan.budget.rerank(k), lambda near: view._probe(near, budget, chosen, share)
-        )
+        return search_lists(request, scorer, k, lists, reranked, lambda near: view._probe(near, budget, chosen, share))
 
     def _estimate_held(self, chosen: Ids) -> int:
         """Return about how many of some ids are in the store; others may be of another."""
@@ -405,7 +402,7 @@ def keep(scan: Scan, chosen: Ids | None) -> Scan:
 
 def is_enough(held: Any, passed: Any, budget: int, share: float) -> Any:
     """Return whether probed lists suffice that hold so many chosen items, of so many passed; or an array of that."""
-    return (held >= budget) & ((share * passed <= EXCLUDED_LISTS * held) | (held >= EXTRA * budget))
+    return (held >= budget) & ((share * passed <= PASSED_PER_CHOSEN * held) | (held >= EXTRA * budget))
 
 
 def check_settings(coder: Coder | None, width: int | None, most_bytes: int | None) -> tuple[int, Coder | None]:

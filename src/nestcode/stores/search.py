@@ -16,19 +16,24 @@ from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
 from nestcode.search.inverted_lists import all_codes
-from nestcode.search.plan import Plan
+from nestcode.search.request import Request
 from nestcode.search.scorer import QueryBatch, Scorer
 
 KeyRange = tuple[bytes, bytes]  # the least key, and the least key beyond
 
 
 def search_lists(
-    plan: Plan, scorer: Scorer, k: int, lists: Sequence[KeyRange], rerank: int, fetch: Callable[[list[KeyRange]], Scan]
+    request: Request,
+    scorer: Scorer,
+    k: int,
+    lists: Sequence[KeyRange],
+    rerank: int,
+    fetch: Callable[[list[KeyRange]], Scan],
 ) -> Hits:
     """Return the k nearest items of each query.
 
     Args:
-        plan: the queries and how items are ranked.
+        request: the queries and how items are ranked.
         scorer: of the codes.
         k: hits of a query; ids of -1 fill up.
         lists: the key ranges of all inverted lists.
@@ -36,32 +41,34 @@ def search_lists(
         fetch: returns the candidates of a query, given all lists, nearest first.
 
     """
-    n, bits = len(plan), len(lists).bit_length() - 1
+    n, bits = len(request), len(lists).bit_length() - 1
     ids, distances = np.full((n, k), -1, dtype=np.int64), np.full((n, k), np.inf, dtype=np.float32)
     compared = np.zeros(n, dtype=np.int64)
     for query in range(n):
-        batch = plan.batch(scorer, query, query + 1)
+        batch = request.batch(scorer, query, query + 1)
         nearest = np.argsort(scorer.list_distances(batch, bits)[0], kind="stable")
         found = fetch([lists[place] for place in nearest.tolist()])
         compared[query] = len(found.ids)
-        near, own = _rank(plan, scorer, query, batch, found, rerank)
+        near, own = _rank(request, scorer, query, batch, found, rerank)
         _core.select_top_k(near, own[None], distances[query : query + 1], ids[query : query + 1])
-    return Hits(ids[0], distances[0], int(compared[0])) if plan.single else Hits(ids, distances, compared)
+    return Hits(ids[0], distances[0], int(compared[0])) if request.single else Hits(ids, distances, compared)
 
 
-def _rank(plan: Plan, scorer: Scorer, query: int, batch: QueryBatch, found: Scan, rerank: int) -> tuple[Floats, Ids]:
+def _rank(
+    request: Request, scorer: Scorer, query: int, batch: QueryBatch, found: Scan, rerank: int
+) -> tuple[Floats, Ids]:
     """Return the distances from a query to the best of its candidates, (1, best), and their ids."""
     ids, codes = found
-    if plan.codes is not None:
+    if request.codes is not None:
         assert isinstance(scorer, HammingScorer)
-        return scorer.rerank_codes(plan.codes[query], codes), ids
+        return scorer.rerank_codes(request.codes[query], codes), ids
     assert isinstance(scorer, DecodedScorer)
     if len(ids) > rerank:
-        best = np.argpartition(scorer.score(batch, codes, plan.threads)[0], rerank - 1)[:rerank]
+        best = np.argpartition(scorer.score(batch, codes, request.threads)[0], rerank - 1)[:rerank]
         ids, codes = ids[best], codes[best]
-    if plan.vectors is not None:
-        return plan.vectors.rerank(plan.rows[query : query + 1], ids[None], plan.metric, plan.threads), ids
-    return scorer.rerank(batch, codes, plan.threads), ids
+    if request.vectors is not None:
+        return request.vectors.rerank(request.rows[query : query + 1], ids[None], request.metric, request.threads), ids
+    return scorer.rerank(batch, codes, request.threads), ids
 
 
 @lru_cache(maxsize=16)

@@ -1,15 +1,18 @@
 """Exact search over vectors in memory: what a `NestedIndex` does before it has enough vectors to fit a coder."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, Floats, Ids, as_float64, as_floats, check_ids, check_rows
+from nestcode import _core
+from nestcode.arrays import Floats, Ids, as_floats, check_ids, check_rows
+from nestcode.codes import thread_count
 from nestcode.errors import InvalidInput
-from nestcode.search.exhaustive import QUERIES, vector_distances
+from nestcode.search.filters import check_allowed
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import check_allowed, check_k
+from nestcode.search.request import check_k
 from nestcode.search.scorer import SearchMetric
 
 
@@ -78,20 +81,10 @@ class FlatVectors:
         *,
         metric: SearchMetric,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
-        threads: int | None = None,  # noqa: ARG002
+        threads: int | None = None,
     ) -> Hits:
-        """Return the k nearest vectors of each query, by `Index.search`'s distances; NumPy chooses the threads."""
-        k = check_k(k, len(self))
-        points, rows, ids = self._prepare(queries, metric, filter)
-        near = np.full((len(points), k), np.inf, dtype=np.float32)
-        found = np.full((len(points), k), -1, dtype=np.int64)
-        for first in range(0, len(points), QUERIES):
-            part = slice(first, first + QUERIES)
-            distances = vector_distances(points[part], rows, metric)
-            order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-            near[part, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
-            found[part, : order.shape[1]] = ids[order]
-        return Hits(found, near, np.full(len(points), len(rows)))
+        """Return the k nearest vectors of each query, by `Index.search`'s distances."""
+        return self._search(check_rows(queries, self._buffer.shape[1]), check_k(k, len(self)), metric, filter, threads)
 
     def range_search(
         self,
@@ -101,16 +94,14 @@ class FlatVectors:
         candidates: int,  # noqa: ARG002
         metric: SearchMetric,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
-        threads: int | None = None,  # noqa: ARG002
+        threads: int | None = None,
     ) -> RangeHits:
         """Return all vectors within a radius of each query, nearest first, as `Index.range_search` does."""
-        points, rows, ids = self._prepare(queries, metric, filter)
         found = []
-        for point in points:
-            distances = vector_distances(point[None], rows, metric)[0]
-            order = np.argsort(distances, kind="stable")
-            order = order[distances[order] <= radius]
-            found.append(Hits(ids[order], distances[order], len(rows)))
+        for point in check_rows(queries, self._buffer.shape[1]):
+            every = self._search(point[None], max(len(self), 1), metric, filter, threads)
+            inside = (every.ids[0] >= 0) & (every.distances[0] <= radius)
+            found.append(Hits(every.ids[0, inside], every.distances[0, inside], int(every.compared[0])))
         return RangeHits(tuple(found))
 
     def reconstruct(self, ids: ArrayLike) -> Floats:
@@ -121,18 +112,22 @@ class FlatVectors:
             raise InvalidInput(f"ids must be in the index, got {missing}, which is not")
         return self._buffer[[self._row_of[one] for one in wanted]]
 
-    def _prepare(
+    def _search(
         self,
-        queries: ArrayLike,
+        queries: NDArray[Any],
+        k: int,
         metric: SearchMetric,
         filter: ArrayLike | Iterable[int] | None,  # noqa: A002
-    ) -> tuple[Doubles, Doubles, Ids]:
-        """Return queries and allowed vectors in float64, L2-normalized for the cosine, and the vectors' ids."""
-        rows, ids = self.vectors, self.ids
+        threads: int | None,
+    ) -> Hits:
+        """Return the k nearest allowed vectors of each query."""
+        ids, rows = self.ids, np.arange(len(self))
         if filter is not None:
             given = check_allowed(filter)
-            allowed = np.isin(ids, np.flatnonzero(given) if given.dtype == bool else given)
-            rows, ids = rows[allowed], ids[allowed]
-        points = check_rows(queries, rows.shape[1])
-        normalize = metric == "cosine"
-        return as_float64(points, normalize=normalize), as_float64(rows, normalize=normalize), ids
+            rows = np.flatnonzero(np.isin(ids, np.flatnonzero(given) if given.dtype == bool else given))
+        found, near = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf, dtype=np.float32)
+        points = np.ascontiguousarray(as_floats(queries))
+        _core.scan_vectors(
+            _core.VectorRuns(self.vectors), points, rows, ids[rows], metric, near, found, thread_count(threads)
+        )
+        return Hits(found, near, np.full(len(queries), len(rows)))

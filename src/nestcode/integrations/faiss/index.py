@@ -21,7 +21,7 @@ from nestcode.integrations.faiss.conventions import (
     select_ids,
 )
 from nestcode.integrations.faiss.flat import FlatVectors, in_use
-from nestcode.search.plan import Effort
+from nestcode.search.planner import Effort
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import VectorFormat, VectorType
 from nestcode.storage import Arrays, Record, read_record, write_record

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from nestcode import Index, _core
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
-from nestcode.search.exhaustive import CodeEstimator, VectorEstimator, squared_distances
-from nestcode.search.plan import Plan
+from nestcode.search.request import Request
 from tests import twins
 from tests.search.searching import fitted, kinds, metrics
 
@@ -94,7 +93,8 @@ def test_hits_by_codes_are_those_of_decoding_all(kind: str, own: Any, metric: An
 
 def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], metric: str) -> twins.Doubles:
     """By how much distances may change when coders' directions, queries and what codes decode to are float32."""
-    moved = 2.0**-22 * (1 if metric == "cosine" else float(np.linalg.norm(rows, axis=1).max()))
+    norms = np.linalg.norm(rows, axis=1)
+    moved = 2.0**-22 * float(norms.max() / norms.min() if metric == "cosine" else norms.max())
     if metric == "inner":
         return np.repeat(moved * np.linalg.norm(queries, axis=1, keepdims=True), 5, axis=1)
     changes: twins.Doubles = 2 * np.sqrt(near) * moved + moved**2
@@ -133,79 +133,102 @@ def test_single_queries_are_as_exact_as_batches(kind: str, own: Any, metric: Any
         check_nearest(hits.ids[None], true, rounding(near, query[None], decoded, metric))
 
 
-@scales
-@metrics
-@kinds
-@pytest.mark.parametrize("queries", [1, 20])
-def test_estimates_err_by_less_than_their_bounds(kind: str, own: Any, metric: Any, scale: str, queries: int) -> None:
-    index, rows, chosen = filled(kind, own, scale), SCALES[scale][20:], np.arange(queries)
-    for vectors in (None, rows, rows.astype(np.float64), rows.astype(np.float16)):
-        plan = Plan(index.coder, lambda codes: codes, SCALES[scale][:queries], metric=metric, vectors=vectors)
-        estimator_of = VectorEstimator if vectors is not None else CodeEstimator
-        estimator = estimator_of(plan, index._searcher.prepare(index._live.current, plan), slice(0, queries))
-        with np.errstate(all="ignore"):
-            blocks = list(estimator.blocks())
-            found = np.concatenate(
-                [one.scales * (one.products + one.offsets[:, None]) + one.shifts for one in blocks], 1
-            )
-        pairs = np.meshgrid(chosen, np.arange(len(rows)), indexing="ij")
-        true = estimator.compare(*(part.reshape(-1) for part in pairs)).reshape(queries, -1)
-        bound = np.maximum.accumulate([one.bounds for one in blocks])[-1][:, None]
-        error = np.where(np.isinf(bound), 0, found - true)
-        assert (np.abs(error[:, :, None] - error[:, None, :]) <= bound[:, :, None] + bound[:, None, :]).all()
+def rows_of_kind(kind: str, rng: np.random.Generator, count: int, features: int) -> NDArray[np.float64]:
+    rows = rng.standard_normal((count, features))
+    if kind == "far from 0":
+        rows += 1e4
+    if kind == "clusters far apart":
+        rows[::2] += 1e4
+    if kind == "zeros":
+        rows[::3] = 0
+    if kind == "duplicates":
+        rows = rows[rng.integers(0, 1 + count // 9, count)]
+    scale: float = {"tiny": 1e-25, "huge": 1e17}.get(kind, 1.0)
+    return rows * scale
 
 
 @given(
     st.integers(0, 2**32 - 1),
-    st.integers(1, 70) | st.integers(65, 400),
-    st.lists(st.integers(0, 200) | st.integers(300, 700), min_size=1, max_size=4),
+    st.sampled_from(["plain", "far from 0", "clusters far apart", "zeros", "duplicates", "tiny", "huge"]),
+    st.sampled_from(["float32", "float64", "float16"]),
+    st.sampled_from(["float32", "float64"]),
+    st.sampled_from(["l2", "cosine", "inner"]),
     st.sampled_from(_core.simd_names()),
 )
-def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
-    seed: int, k: int, blocks: list[int], simd: str
+def test_the_core_scans_vectors_as_numpy_does(
+    seed: int, kind: str, stored: str, given: str, metric: str, simd: str
 ) -> None:
-    rng, items, queries = np.random.default_rng(seed), sum(blocks), 3
-    true = rng.standard_normal((queries, items))
-    bounds = 10.0 ** rng.integers(-6, 0, (queries, 1)) * np.sort(rng.random(len(blocks)))  # which grow
-    errors = np.repeat(bounds, blocks, axis=1) * rng.uniform(-1, 1, true.shape)
-    close = _core.CloseItems(queries, k, items)
-    for products, bound in zip(np.split(true + errors, np.cumsum(blocks)[:-1], axis=1), bounds.T, strict=True):
-        ones = np.ones(products.shape[1], dtype=np.float32)
-        # 2 (products / 2 - 1) + 2
-        own = np.ascontiguousarray(products / 2, dtype=np.float32)
-        close.add(own, np.full(queries, -1, np.float32), 2 * ones, 2 * ones, bound + 1e-5, 2, simd)
-    counts = np.empty(queries, dtype=np.int64)
-    close.count(counts)
-    left = np.empty(counts.sum(), dtype=np.int64)
-    close.write(left)
-    ids = rng.permutation(items)
-    distances, found = np.full((queries, k), np.inf, np.float32), np.full((queries, k), -1)
-    close.rank(true[np.repeat(np.arange(queries), counts), left], ids, distances, found)
-    for q in np.flatnonzero(counts):
-        wanted, near = twins.nearest(true[q : q + 1], ids, k)
-        assert np.array_equal(found[q], wanted[0])
-        np.testing.assert_allclose(distances[q], near[0], rtol=1e-6)
-    assert (counts[bounds[:, -1] < 1e-3] > 0).all() or items == 0  # few are close
+    rng = np.random.default_rng(seed)
+    features, items = int(rng.choice([2, 5, 17, 48, 100])), int(rng.choice([1, 7, 90, 1300]))
+    count, k = int(rng.choice([1, 2, 3, 14, 40])), int(rng.choice([1, 5, 70, items + 3]))
+    if stored == "float16" and kind in ("tiny", "huge"):
+        stored = "float32"
+    rows = rows_of_kind(kind, rng, items, features).astype(stored)
+    queries = rows_of_kind(kind, rng, count, features).astype(given)
+    chosen = rng.permutation(items)[: 1 + items * 3 // 4].astype(rng.choice(["uint32", "int64"]))
+    ids = rng.permutation(10 * items)[: len(chosen)]
+    halves = np.array_split(np.arange(len(chosen)), 2)  # hits of a scan stay in the next
+    distances, found = np.full((count, k), np.inf, np.float32), np.full((count, k), -1)
+    for some in halves if seed % 2 else [np.arange(len(chosen))]:
+        vectors = _core.VectorRuns(rows)
+        assert _core.scan_vectors(vectors, queries, chosen[some], ids[some], metric, distances, found, 2, simd)
+    true = twins.distances(queries, rows[chosen], metric)
+    twins.check_scan(found, distances, true, ids)
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
-@pytest.mark.parametrize(("features", "items", "k"), [(5, 7, 5), (37, 1300, 5), (48, 1024, 5), (9, 3000, 300)])
-def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, features: int, items: int, k: int) -> None:
-    rng = np.random.default_rng(features)
-    rows, queries = (rng.standard_normal((n, features)).astype(np.float32) for n in (items, 29))
-    rows[3] = 0
-    chosen = rng.permutation(items)[: items - 2].astype(np.uint32)  # of the vectors
-    shape = len(queries), k
-    for stored in (rows, rows.astype(np.float16)):
-        vectors = _core.VectorRuns(stored)
-        both = [(np.empty(shape, np.float32), np.empty(shape, np.int64)) for _ in range(2)]
-        done = vectors.nearest(queries, chosen, chosen.astype(np.int64), metric, *both[0], 2)
-        assert done == (_core.simd_names()[-1] == "avx512")  # BLAS multiplies elsewhere
-        for query, distances, ids in zip(queries, *both[1], strict=True):
-            assert vectors.nearest(query, chosen, chosen.astype(np.int64), metric, distances, ids)
-        if done:
-            assert np.array_equal(both[0][1], both[1][1])
-            np.testing.assert_allclose(both[0][0], both[1][0], rtol=1e-6)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(_core.simd_names()))
+def test_the_core_scans_codes_by_hamming_distance_as_numpy_does(seed: int, simd: str) -> None:
+    rng = np.random.default_rng(seed)
+    width, items, count = int(rng.integers(1, 700)), int(rng.choice([0, 3, 900])), int(rng.choice([1, 2, 40]))
+    queries, codes = twins.random_codes(count, width, seed), twins.random_codes(items, width, seed + 1)
+    ids, k = rng.permutation(9 * items)[:items], int(rng.choice([1, 20, 1000]))
+    distances, found = np.full((count, k), np.inf, np.float32), np.full((count, k), -1)
+    _core.scan_hamming(queries.packed, codes.packed, ids, distances, found, 2, simd)
+    true = twins.hamming(queries.bits(), codes.bits()).astype(float)
+    wanted, near = twins.nearest(true, ids, k)
+    assert np.array_equal(found, wanted)
+    assert np.array_equal(distances, near)
+
+
+@scales
+@metrics
+@kinds
+@pytest.mark.parametrize("simd", _core.simd_names())
+def test_the_core_scans_codes_as_numpy_compares_what_they_decode_to(
+    kind: str, own: Any, metric: Any, scale: str, simd: str
+) -> None:
+    index, queries = filled(kind, own, scale), SCALES[scale][:20]
+    request = Request(index.coder, lambda codes: codes, queries, metric=metric)
+    prepared = index._searcher._select(index._live.current, request).prepared
+    assert prepared.code_scan is not None
+    some = np.arange(0, len(index), 2, dtype=np.uint32)
+    ids = prepared.ids_at(some)
+    decoded = index.reconstruct(ids)
+    for asked in (queries, queries[:2], queries.astype(np.float64), queries * np.float32(1e-20)):
+        distances, found = np.full((len(asked), 5), np.inf, np.float32), np.full((len(asked), 5), -1)
+        assert prepared.code_scan.search(asked, some, ids, metric, distances, found, 2, simd)
+        true = twins.distances(asked, decoded, metric)
+        error = rounding(np.sort(true, axis=1)[:, :5], asked, decoded, metric)
+        places = np.argsort(ids)[np.searchsorted(np.sort(ids), found)]
+        check_nearest(places, true, error)
+        np.testing.assert_allclose(
+            distances, np.take_along_axis(true, places, axis=1), rtol=1e-4, atol=error.max(initial=0)
+        )
+
+
+def test_scans_say_whether_distances_fit_float32() -> None:
+    rows, ids = np.full((3, 4), 1e19, dtype=np.float32), np.arange(3)
+    hits = np.full((2, 3), np.inf, np.float32), np.full((2, 3), -1)
+    vectors = _core.VectorRuns(rows)
+    assert _core.scan_vectors(vectors, rows[:2] / 2, ids, ids, "cosine", *hits)
+    for queries in (np.zeros((2, 4)), -rows[:2], np.full((2, 4), np.nan)):
+        hits = np.full((2, 3), np.inf, np.float32), np.full((2, 3), -1)
+        assert not _core.scan_vectors(vectors, queries, ids, ids, "l2", *hits)
+        assert (hits[0][hits[1] >= 0] <= np.finfo(np.float32).max).all()
+    vectors = _core.VectorRuns(rows * np.float32(np.inf))
+    for metric in ("l2", "cosine", "inner"):
+        with pytest.raises(InvalidInput, match="finite"):
+            _core.scan_vectors(vectors, rows[:2], ids, ids, metric, *hits)
 
 
 @metrics
@@ -247,12 +270,3 @@ def test_vectors_that_are_not_finite_are_refused_unless_filtered_out() -> None:
                 index.search(queries, 5, candidates=ROWS, vectors=rows)
         hits = index.search(rows[:3], 5, candidates=ROWS, vectors=rows, filter=np.arange(ROWS - 1))
         assert np.array_equal(hits.ids, clean.ids)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.sampled_from([0.0, 1.0, 1e4, 1e9, 1e15]))
-def test_squared_distances_are_those_of_subtracting_first(seed: int, features: int, apart: float) -> None:
-    rng = np.random.default_rng(seed)
-    queries, rows = (rng.standard_normal((n, features)) + apart * rng.integers(0, 2, (n, 1)) for n in (4, 9))
-    rows[0] = queries[0]
-    true = twins.distances(queries, rows, "l2")
-    np.testing.assert_allclose(squared_distances(queries, rows), true, rtol=1e-6, atol=0)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
 from nestcode.errors import InvalidInput, NotFitted
-from nestcode.search import plan
-from nestcode.search.plan import Budget, Effort
+from nestcode.search import filters, planner
 from nestcode.search.vectors import GivenVectors
 from tests import twins
 from tests.search.searching import (
@@ -483,10 +482,12 @@ def all_filters(allowed: NDArray[np.int64]) -> dict[str, Any]:
 FILTERS = list(all_filters(np.array([1])))
 
 
-@pytest.mark.parametrize("look_up", [0, plan.LOOK_UP, ROWS])  # each id in each run, or the ids of runs in the filter
+@pytest.mark.parametrize(
+    "look_up", [0, filters.LOOKUPS_PER_ID, ROWS]
+)  # each id in each run, or the ids of runs in the filter
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_of_all_types_are_equivalent(name: str, look_up: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "LOOK_UP", look_up)
+    monkeypatch.setattr(filters, "LOOKUPS_PER_ID", look_up)
     index, ids, _ = filled("cell")
     allowed = ids[ids % 3 == 1][:200]
     expected = index.search(Q, 10, candidates=50, filter=allowed)
@@ -540,9 +541,9 @@ def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -
 
 @pytest.fixture
 def probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probe lists where there are more than 1,000 items."""
-    for module in ("prepared", "plan"):
-        monkeypatch.setattr(f"nestcode.search.{module}.FEW_ITEMS", 1000)
+    """Estimate 1,000 items by default, and 2 % of more, and scan no more than it costs."""
+    monkeypatch.setattr(planner, "LIST_CANDIDATES", 1000)
+    monkeypatch.setattr(planner, "NS_WORTH_EXACTNESS", 0)
 
 
 @pytest.mark.usefixtures("probed")
@@ -559,12 +560,9 @@ def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_fi
     near, far = order[:3000], order[3000:]
     queries = np.concatenate([rows[near[:20]], rows[far[-20:]]])  # of the latter, nothing is excluded
     hits, scanned = index.search(queries, filter=far), index.search(queries, filter=far, candidates=len(far))
-    assert (hits.compared[:20] == len(far)).all()
-    np.testing.assert_array_equal(hits.ids[:20], scanned.ids[:20])
-    np.testing.assert_array_equal(hits.distances[:20], scanned.distances[:20])
-    assert (hits.compared[20:] < len(far)).all()
-    alone = index.search(queries[0], filter=far)
-    np.testing.assert_array_equal(alone.ids, hits.ids[0])
+    assert np.isin(hits.ids, far).all()
+    assert np.mean(hits.distances <= scanned.distances[:, -1:] * (1 + 1e-5)) > 0.9
+    assert np.array_equal(index.search(queries[0], filter=far).ids, hits.ids[0])
     chosen = index.search(queries, filter=far, candidates=50)  # what the caller chose holds
     assert (chosen.compared < len(far)).all()
     fetched: list[int] = []
@@ -578,17 +576,6 @@ def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_fi
     assert np.isin(reranked.ids, far).all()
     known = dict(zip(fetched, rows[fetched], strict=True))
     assert_same(index.search(queries[:3], filter=far, vectors=known, rerank=100), reranked)
-    assert (index.search(queries[:3], filter=far, vectors=rows).compared == len(far)).all()
-
-
-def test_a_filter_of_ids_at_random_excludes_no_surroundings_by_chance() -> None:
-    rng = np.random.default_rng(0)
-    rows = twins.clustered(30_000, seed=3)
-    index = Index(fitted("linear"))
-    index.add(rows)
-    index.effort = Effort(candidates=10, items=len(rows), rerank=20, k=10)
-    allowed = np.flatnonzero(rng.random(len(rows)) < 0.2)
-    assert index.search(rows[:1000], filter=allowed).compared.max() < len(allowed)
 
 
 @pytest.mark.parametrize("vectors", [None, "float32"])
@@ -603,7 +590,7 @@ def test_a_filter_of_nearly_all_ids_finds_what_a_scan_finds(vectors: Any) -> Non
         assert np.isin(hits.ids, allowed).all()
         assert np.mean(hits.ids == scanned.ids) > 0.95
         mask = np.isin(np.arange(len(rows)), allowed)
-        assert_same(index.search(Q, filter=mask), hits)
+        assert_close(index.search(Q, filter=mask), hits)
         given = dict(zip(allowed.tolist(), rows[allowed], strict=True))  # and no others
         assert np.isin(index.search(Q, filter=allowed, vectors=given).ids, allowed).all()
 
@@ -658,12 +645,6 @@ def test_queries_with_masked_values_are_refused(single: bool) -> None:
     rows = np.ma.masked_array(Q, mask=True)
     with pytest.raises(InvalidInput, match="masked values"):
         filled("cell").index.search(rows[0] if single else rows)
-
-
-def test_without_a_choice_all_of_few_items_are_estimated_half_of_more_and_2_percent_of_many() -> None:
-    expected = {0: 0, 50: 50, 4096: 4096, 5000: 2600, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
-    assert {count: Budget().candidates(count) for count in expected} == expected
-    assert Budget(7).candidates(3000) == 7
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.float32])

@@ -1,0 +1,100 @@
+// Panels of inner products and exhaustive search on every instruction set, against plain loops in float64.
+#include "nestcode/code_scan.hpp"
+#include "support.hpp"
+
+static std::unique_ptr<float[]> random_rows(std::size_t count, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::unique_ptr<float[]> rows(new float[count]);
+    std::generate_n(rows.get(), count, [&] { return normal(random); });
+    return rows;
+}
+
+static void check_panels(Simd simd, std::size_t features, std::size_t count, std::mt19937& random) {
+    const auto items = random_rows(Panel::kRows * features, random), queries = random_rows(count * features, random);
+    const float* rows[Panel::kRows];
+    for (std::size_t i = 0; i < Panel::kRows; ++i) rows[i] = items.get() + i * features;
+    Panel panel(features, simd);
+    panel.pack(rows);
+    const std::size_t some = 1 + random() % Panel::kRows;
+    std::unique_ptr<float[]> back(new float[some * features]), products(new float[count * Panel::kRows]);
+    panel.unpack(some, back.get());
+    CHECK(std::equal(items.get(), items.get() + some * features, back.get()));
+    panel.multiply(queries.get(), count, products.get(), Panel::kRows);
+    const ProjectionBlocks blocks(items.get(), Panel::kRows, features);
+    std::unique_ptr<float[]> projected(new float[count * Panel::kRows]);
+    panel_kernels(simd).project(blocks, queries.get(), count, projected.get());
+    CHECK(std::equal(products.get(), products.get() + count * Panel::kRows, projected.get()));
+    for (std::size_t q = 0; q < count; ++q)
+        for (std::size_t i = 0; i < Panel::kRows; ++i) {
+            double sum = 0;
+            for (std::size_t f = 0; f < features; ++f)
+                sum += static_cast<double>(queries[q * features + f]) * rows[i][f];
+            CHECK(std::abs(sum - products[q * Panel::kRows + i]) < 1e-5 * static_cast<double>(features));
+        }
+}
+
+static void check_entries(Simd simd, std::size_t directions, std::mt19937& random) {
+    constexpr std::size_t bytes = 3;
+    const auto codebooks = random_rows(bytes * 256 * directions, random);
+    const std::uint8_t code[bytes] = {static_cast<std::uint8_t>(random()), 0, 255};
+    std::unique_ptr<float[]> sum(new float[directions]);
+    sum_entries_kernel(simd)(code, bytes, codebooks.get(), directions, sum.get());
+    for (std::size_t d = 0; d < directions; ++d) {
+        float expected = 0;
+        for (std::size_t b = 0; b < bytes; ++b) expected += codebooks[(256 * b + code[b]) * directions + d];
+        CHECK(sum[d] == expected);
+    }
+}
+
+// Every way of a scan: one query and many, near and far from 0, duplicates.
+static void check_scan(Simd simd, Metric metric, std::size_t features, std::size_t count, std::size_t many, float shift,
+                       std::mt19937& random) {
+    const auto rows = random_rows(many * features, random), queries = random_rows(count * features, random);
+    for (std::size_t i = 0; i < many * features; ++i) rows[i] += shift;
+    for (std::size_t i = 0; i < count * features; ++i) queries[i] += shift;
+    std::copy_n(rows.get(), features, rows.get() + (many - 1) * features);
+    std::vector<std::uint32_t> positions(many);
+    std::vector<std::int64_t> ids(many);
+    std::iota(positions.begin(), positions.end(), 0u);
+    std::iota(ids.begin(), ids.end(), std::int64_t{7});
+    VectorRuns vectors;
+    vectors.add({VectorType::float32, reinterpret_cast<const std::uint8_t*>(rows.get()), nullptr, many, features});
+    const std::size_t k = 1 + random() % (many + 2);
+    std::vector<float> near(count * k);
+    std::vector<std::int64_t> found(count * k, -1);
+    scan_vectors(vectors, queries.get(), count, positions.data(), ids.data(), many, metric,
+                 {k, near.data(), found.data()}, simd, 2);
+    DoubleReader reader(vectors, metric, Simd::portable);
+    for (std::size_t q = 0; q < count; ++q) {
+        std::vector<RankedItem> expected;
+        DoubleRow query;
+        query.read(queries.get() + q * features, features, metric);
+        for (std::size_t i = 0; i < many; ++i) {
+            reader.read(i);
+            expected.push_back(ranked_item(reader.distance(query), ids[i]));
+        }
+        std::sort(expected.begin(), expected.end());
+        for (std::size_t i = 0; i < k; ++i) {
+            CHECK((found[q * k + i] >= 0) == (i < many));
+            if (i >= many) continue;
+            const float wanted = expected[i].first;
+            CHECK(std::abs(near[q * k + i] - wanted) <= 1e-6f * std::abs(wanted) + 1e-12f);
+        }
+    }
+}
+
+int main() {
+    std::mt19937 random(1);
+    for (const Simd simd : available_simd()) {
+        for (const std::size_t features : {1, 3, 16, 37, 100})
+            for (const std::size_t count : {1, 2, 5, 13, 31}) {
+                check_panels(simd, features, count, random);
+                check_entries(simd, features * count, random);
+            }
+        for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner})
+            for (const std::size_t count : {1, 3, 14})
+                for (const std::size_t many : {1, 40, 1100})
+                    for (const float shift : {0.0f, 1000.0f}) check_scan(simd, metric, 19, count, many, shift, random);
+    }
+    print_simd("scan");
+}

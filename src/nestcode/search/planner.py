@@ -1,0 +1,252 @@
+"""The planner: how a search is executed, a pure function of counts and of one table of costs.
+
+    scan    compares all allowed items exactly
+    lists   probes inverted lists until they hold `candidates` allowed items, and reranks the best estimates
+    walk    visits the nearest nodes of graphs; runs without a graph are searched by lists
+
+No other file compares a size with a constant. Where the planner cannot know how much a search will do, because a
+filter excludes a query's surroundings or because codes tell items apart badly, the plan has bounds: a query that
+reaches one of them is scanned instead. So a search costs at most about twice the better of both.
+
+The costs are CPU nanoseconds of one query, rounded from `python benchmarks/cost_model.py` on an x86-64 processor with
+AVX-512. Plans depend on their ratios only.
+"""
+
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Literal
+
+from nestcode import _core
+from nestcode.arrays import check_int
+from nestcode.fork import lazy_property
+
+NS_PER_SCANNED_VALUE = {"float32": 0.2, "float16": 0.12, "int8": 0.2}  # of a stored vector
+NS_PER_SCANNED_ITEM = 5.0  # beside its values or bytes
+NS_PER_SCANNED_CODE_BYTE = 0.6  # by tables of levels, or of codebook entries
+NS_PER_FASTSCAN_BYTE = 0.08  # of an item's 4-bit groups
+NS_PER_ADC_BYTE = 1.5  # of an item's code, that a table is looked up for
+NS_PER_HAMMING_BYTE = 0.1
+NS_PER_LIST = 2.5  # that is ranked
+NS_PER_VISITED_NODE = 400.0
+NS_PER_RERANKED_ITEM, NS_PER_RERANKED_VALUE = 50.0, 0.6  # a row anywhere in memory
+NS_PER_LISTS, NS_PER_WALK, NS_PER_SCAN = 27_000.0, 25_000.0, 12_000.0  # fixed, of a query
+NS_WORTH_EXACTNESS = 200_000.0  # a scan that takes no longer is preferred, as it is exact
+EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estimates of all items
+
+LIST_CANDIDATES, LIST_CANDIDATES_SHARE = 10_000, 50  # items, and one in so many of all, that lists estimate by default
+GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
+RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked first, by default: for each hit, and at least
+RERANKED_GROWTH = 4  # times as many candidates are reranked next (also in cpp/nestcode/row_search.hpp)
+UNBOUNDED = 2**63
+
+Operator = Literal["scan", "lists", "walk"]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a search does: settings that `Index.tune` measured, as they hold when an index grows.
+
+    >>> effort = Effort(candidates=500, items=10_000, rerank=40, k=10)
+    >>> effort.candidates_of(30_000), effort.rerank_for(20)  # three times the items, twice the hits
+    (1500, 80)
+
+    Args:
+        candidates: the candidate budget. It is the same share of a larger index, and as many of a smaller one; in an
+            index with graphs it is that of a walk (ef), whatever the number of items.
+        items: of the index that it was measured on.
+        rerank: how many candidates are reranked: as many for each hit of a larger k.
+        k: hits of the searches that it was measured on.
+
+    """
+
+    candidates: int
+    items: int
+    rerank: int
+    k: int
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_int(value, name, least=1)
+
+    def candidates_of(self, count: int) -> int:
+        """Return the candidate budget for `count` items."""
+        return self.candidates * max(count, self.items) // self.items
+
+    def ef_for(self, k: int) -> int:
+        """Return the candidates of a walk for k hits."""
+        return self.candidates * max(k, self.k) // self.k
+
+    def rerank_for(self, k: int) -> int:
+        """Return how many candidates to rerank for k hits."""
+        return self.rerank * max(k, self.k) // self.k
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the items of a snapshot cost a search.
+
+    Args:
+        listed: items of runs that are searched by lists, also those that may not be found.
+        nodes: items of runs that are searched by their graphs.
+        walks: whether runs get graphs, so that a candidate budget is that of a walk (ef), also where none has one yet.
+        lists: how many lists there are.
+        ns_per_estimated: of an item in a list.
+        ns_per_scanned: of an item that a scan compares.
+        ns_per_reranked: of a candidate.
+
+    """
+
+    listed: int
+    nodes: int
+    walks: bool
+    lists: int
+    ns_per_estimated: float
+    ns_per_scanned: float
+    ns_per_reranked: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a search is executed, and what it is expected to cost.
+
+    Args:
+        operator: "scan", "lists" or "walk".
+        items: in the index, also those that may not be found.
+        allowed: items that may be found.
+        compared: how many of these are compared: all by a scan; by estimates in lists; or what a walk keeps (ef).
+        reranked: how many candidates are reranked at first.
+        ns: the nanoseconds that a query would take by each operator.
+        most_reranked: how many candidates are reranked as long as others may be nearer; 0 never reranks more.
+        most_passed: how many items of lists a query may pass, allowed or not, before it is scanned instead.
+        most_visited: how many nodes a walk may visit before that.
+        listed: allowed items that lists estimate at first, also beside graphs.
+        most_listed: how many they estimate as long as many hits lie in lists that were probed last.
+
+    """
+
+    operator: Operator
+    items: int
+    allowed: int
+    compared: int
+    reranked: int
+    ns: dict[Operator, float]
+    most_reranked: int = 0
+    most_passed: int = UNBOUNDED
+    most_visited: int = UNBOUNDED
+    listed: int = 0
+    most_listed: int = 0
+
+    @lazy_property
+    def budget(self) -> _core.RowBudget:
+        """The same as the core takes it."""
+        reranked = min(self.reranked, self.allowed)
+        return _core.RowBudget(
+            self.listed,
+            self.most_passed,
+            self.compared,
+            self.most_visited,
+            reranked,
+            self.most_reranked,
+            self.most_listed,
+        )
+
+    def widened(self) -> "Plan | None":
+        """Return the plan with more candidates reranked, or None where a scan takes less."""
+        more = RERANKED_GROWTH * self.reranked
+        return replace(self, reranked=more) if more <= self.most_reranked else None
+
+    def __str__(self) -> str:
+        costs = ", ".join(f"{name} {cost / 1e3:,.0f} us" for name, cost in sorted(self.ns.items(), key=itemgetter(1)))
+        if self.operator == "scan":
+            return f"scan of {self.allowed:,} items ({costs})"
+        unit = "nodes kept" if self.operator == "walk" else "items estimated"
+        return f"{self.operator}: {self.compared:,} {unit} of {self.allowed:,}, {self.reranked:,} reranked ({costs})"
+
+
+def default_candidates(count: int) -> int:
+    """Return how many of `count` items lists estimate without a choice: it never falls as items are added.
+
+    >>> [default_candidates(count) for count in (50, 10_000, 20_000, 1_000_000)]
+    [50, 10000, 10400, 30000]
+    """
+    return min(count, LIST_CANDIDATES + count // LIST_CANDIDATES_SHARE)
+
+
+def choose_candidates(chosen: int | None, count: int, effort: Effort | None = None) -> int:
+    """Return the candidate budget of `count` items in lists: what the caller chose, if that is valid."""
+    if chosen is not None:
+        return check_int(chosen, "candidates", least=min(count, 1))
+    return default_candidates(count) if effort is None else effort.candidates_of(count)
+
+
+def choose_rerank(chosen: int | None, k: int, effort: Effort | None = None) -> int:
+    """Return how many candidates to rerank at first: what the caller chose, if that is valid, but k at least."""
+    if chosen is not None:
+        return max(k, check_int(chosen, "rerank", least=1))
+    return max(RERANKED_PER_HIT * k, RERANKED) if effort is None else max(k, effort.rerank_for(k))
+
+
+def make_plan(
+    work: Work,
+    allowed: int,
+    k: int,
+    candidates: int | None = None,
+    rerank: int | None = None,
+    effort: Effort | None = None,
+    *,
+    fetched: bool = False,
+) -> Plan:
+    """Return the plan of a search for the k nearest of `allowed` items.
+
+    Args:
+        work: what items cost.
+        allowed: how many items may be found.
+        k: hits.
+        candidates: the caller's choice; it is spent whatever it costs.
+        rerank: the caller's choice.
+        effort: what `Index.tune` chose, for what the caller did not.
+        fetched: whether the caller fetches vectors one by one: as many as `rerank` are fetched, unless all are few.
+
+    """
+    items = work.listed + work.nodes
+    passed_for_each = items / max(allowed, 1)  # items that lists and walks pass for each one that may be found
+    reranked = choose_rerank(rerank, k, effort)
+    ef = max(k, _choose_ef(candidates, k, effort))
+    listed = default_candidates(work.listed) if work.walks else choose_candidates(candidates, allowed, effort)
+    listed = min(max(listed, k), allowed)
+    way: Operator = "walk" if work.nodes else "lists"
+    compared = ef if work.nodes else listed
+    ns: dict[Operator, float] = {"scan": NS_PER_SCAN + allowed * (NS_PER_SCANNED_ITEM + work.ns_per_scanned)}
+    ns[way] = reranked * work.ns_per_reranked
+    if work.nodes:
+        ns[way] += NS_PER_WALK + min(ef * passed_for_each, work.nodes) * NS_PER_VISITED_NODE
+    if work.listed:
+        passed = min(listed * passed_for_each, work.listed)
+        ns[way] += NS_PER_LISTS + work.lists * NS_PER_LIST + passed * work.ns_per_estimated
+    if max(compared, ef if work.walks else 0) >= allowed:
+        scans = candidates is not None or ns["scan"] <= max(EXACTNESS_FACTOR * ns[way], NS_WORTH_EXACTNESS)
+    else:  # what the caller chose is spent, whatever a filter excludes
+        scans = candidates is None and not fetched and allowed < items and ns["scan"] <= ns[way]
+    if scans:
+        return Plan("scan", items, allowed, allowed, 0, ns)
+    most_reranked = most_passed = most_visited = UNBOUNDED
+    most_listed = listed
+    if candidates is None and not fetched:
+        most_reranked = max(int(ns["scan"] / work.ns_per_reranked), reranked)
+        if effort is None:
+            most_listed = allowed
+        if effort is None or allowed < items:
+            most_passed = int(ns["scan"] / work.ns_per_estimated)
+        if allowed < items:
+            most_visited = int(ns["scan"] / NS_PER_VISITED_NODE)
+    if rerank is not None or effort is not None or fetched:
+        most_reranked = 0
+    bounds = most_reranked, most_passed, most_visited, listed, most_listed
+    return Plan(way, items, allowed, compared, reranked, ns, *bounds)
+
+
+def _choose_ef(chosen: int | None, k: int, effort: Effort | None) -> int:
+    """Return the candidates of a walk: what the caller chose, if that is valid."""
+    if chosen is not None:
+        return check_int(chosen, "candidates", least=1)
+    return max(GRAPH_CANDIDATES_PER_HIT * k, GRAPH_CANDIDATES) if effort is None else effort.ef_for(k)

@@ -1,0 +1,96 @@
+"""What a search reads of an index: sorted runs, and all of them at one moment.
+
+A `SortedRun` is codes in lexicographic order with their ids, some of them deleted: a segment, or the write buffer. A
+`Snapshot` is the runs of an index at one moment.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.arrays import Ids, StoredIds
+from nestcode.codes import Codes
+from nestcode.search.graph import NavigatingCodes
+from nestcode.search.scorer import ScanLayout
+from nestcode.search.vectors import StoredVectors
+from nestcode.storage import MappedArrays
+
+Positions = NDArray[np.uint32]
+MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
+
+
+class NeighborGraph(Protocol):
+    """The graph of a run, whose items are its nodes."""
+
+    @property
+    def neighbors(self) -> NDArray[np.uint32]:
+        """The positions of each item's neighbors, (items, degree)."""
+
+    @property
+    def items(self) -> NavigatingCodes | None:
+        """What a navigator made of the items, where it is stored."""
+
+    @property
+    def layout(self) -> str:
+        """The name of the layout of what is stored of the items."""
+
+    def touch(self) -> None:
+        """Verify the checksums of everything, before everything is read."""
+
+
+class SortedRun(Protocol):
+    """Codes in lexicographic order with their ids."""
+
+    @property
+    def codes(self) -> Codes:
+        """All codes, deleted ones too."""
+
+    @property
+    def ids(self) -> StoredIds:
+        """The ids of the codes."""
+
+    @property
+    def tombstones(self) -> Positions:
+        """The positions of deleted items, ascending."""
+
+    @property
+    def vectors(self) -> StoredVectors | None:
+        """The vectors of the codes, where the index stores them."""
+
+    @property
+    def layout(self) -> ScanLayout:
+        """What a search scans of the codes, where the index stores it."""
+
+    @property
+    def graph(self) -> NeighborGraph | None:
+        """The graph of the run, if it has one."""
+
+    @property
+    def owner(self) -> object:
+        """The object that lives as long as these codes do: what was prepared of them is cached with it."""
+
+    def list_starts(self, bits: int) -> Positions:
+        """Return where the codes of each prefix of `bits` bits begin, and the end."""
+
+    def find(self, ids: Ids) -> Ids:
+        """Return the position of each id, or -1 where it is deleted or missing."""
+
+    @property
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files: "codes", "ids" and so on; none of a run in memory."""
+
+
+class Snapshot(Protocol):
+    """The sorted runs of an index at one moment; it never changes."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+
+    @property
+    def runs(self) -> Sequence[SortedRun]:
+        """All runs."""
+
+    def __len__(self) -> int: ...
