@@ -218,6 +218,7 @@ class Client:
             )
         limits = [one.get("limits") or {} for one in about]
         least = {name: min(one.get(name, most) for one in limits) for name, most in (("rows", ROWS), ("body", BODY))}
+        least["json"] = min(least["body"], *(one.get("json", BODY) for one in limits))
         return about[0] | {"limits": least}
 
     def _with_rows(self, queries: Codes | ArrayLike, request: Callable[["_Rows"], Result]) -> Result:
@@ -274,16 +275,16 @@ class _Rows:
 
     def split(self, about: dict[str, Any], filtered: dict[str, Any] | None = None) -> Iterator[Self]:
         """Yield the rows of each request to servers that are described so; with a filter, they join it in JSON."""
-        size, limit = len(self.body) // max(self.count, 1), int(about["limits"]["body"])
-        room = max(1, limit // (size + 8))  # and an id
+        size, limits = len(self.body) // max(self.count, 1), about["limits"]
+        room = max(1, int(limits["body"]) // (size + 8))  # and an id
         if filtered is not None:
+            limit = int(limits["json"])
             taken = len(json.dumps(filtered)) + len('"vectors": []')
             room = (limit - taken) // (TEXT[self.kind] * size + 8)
             if room < 1:
                 raise InvalidInput(
-                    f"a request to this server has at most {limit:,} bytes, but this filter of "
-                    f"{len(filtered['filter']):,} ids takes {taken:,}, and each query some more: give fewer ids, or "
-                    "start the server with a larger --max-body"
+                    f"a request to this server has at most {limit:,} bytes of JSON, but this filter of "
+                    f"{len(filtered['filter']):,} ids takes {taken:,}, and each query some more: give fewer ids"
                 )
         most = min(_most_rows(about), room)
         for first in range(0, self.count, most):

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,11 +22,12 @@ import numpy as np
 import pytest
 
 from nestcode import Index
+from nestcode.arrays import Floats
 from nestcode.cli.serve import _check_hub, token_of
-from nestcode.errors import InvalidInput, Unavailable
-from nestcode.serve import Items, Limits, Service, create_app, in_thread
+from nestcode.errors import DamagedFile, InvalidInput, Unavailable
+from nestcode.serve import Items, Limits, Service, app, create_app, in_thread, protocol, server
 from nestcode.serve.guard import check_origins
-from nestcode.serve.protocol import LimitedProtocol
+from nestcode.serve.protocol import PIPELINED, LimitedProtocol
 from nestcode.serve.server import check_token, listen
 from nestcode.wire import CODES, FLOAT32, HITS
 from tests.serve.conftest import FEATURES, PATIENCE, WIDTH, error_of, wait_for
@@ -34,6 +36,7 @@ SMALL = Limits(body=20_000, rows=50, k=20, seconds=PATIENCE)
 IMPATIENT = replace(SMALL, seconds=0.3)
 TOKEN = "correct horse battery staple"
 ROW = [0.5] * FEATURES
+END = b"Connection: close\r\n\r\n"
 LAST = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
@@ -76,26 +79,32 @@ def talk(url: str, *parts: bytes) -> bytes:
         (b"{", "JSON"),
         (b"[1, 2]", "object"),
         (b'{"vectors": [[1, 2]]}', "12 features each, got one of 2"),
-        (b'{"vectors": [[1, "2"]]}', "vectors.0.1"),
+        (json.dumps({"vectors": [[*ROW[1:], "2"]]}).encode(), "vectors[0][11]: Expected float, got str, got '2'"),
+        (b'{"vectors": {"a": [1]}}', "vectors: Expected array, got object"),
+        (b'{"vectors": [1, 2]}', "1 to 50 vectors, got 0"),
+        (b'{"vectors": null, "ids": null}', "got none"),
+        (b'{"ids": [1, [2]]}', "ids[1]: Expected int, got array"),
+        (b'{"ids": [1, 2.5]}', "ids[1]: Expected int, got float, got 2.5"),
+        (b'{"ids": [' + b"1, " * 50 + b"1]}", "1 to 50 ids, got 51"),
         (b'{"vectors": []}', "1 to 50 vectors, got 0"),
         (json.dumps({"vectors": [ROW, ROW[1:]]}).encode(), "got one of 11"),
-        (json.dumps({"vectors": [[float("nan"), *ROW[1:]]]}).encode(), "NaN or inf in row 0"),
+        (json.dumps({"vectors": [[float("nan"), *ROW[1:]]]}).encode(), "the body must be JSON"),
         (json.dumps({"vectors": [[1e300, *ROW[1:]]]}).encode(), "NaN or inf in row 0"),
         (json.dumps({"vectors": [ROW] * 51}).encode(), "1 to 50 vectors, got 51"),
         (json.dumps({"vectors": [ROW], "k": 21}).encode(), "k must be at most 20, got 21"),
         (json.dumps({"vectors": [ROW], "k": 10**30}).encode(), "k"),
-        (json.dumps({"vectors": [ROW], "k": 0}).encode(), "greater than or equal to 1, got 0"),
+        (json.dumps({"vectors": [ROW], "k": 0}).encode(), "k: Expected int >= 1, got 0"),
         (json.dumps({"vectors": [ROW], "rank": "best"}).encode(), "rank"),
         (json.dumps({"vectors": [ROW], "codes": ["00"]}).encode(), "exactly one of"),
         (json.dumps({"vectors": [ROW], "odd": 1}).encode(), "odd"),
-        (json.dumps({"vectors": [ROW], "filter": [-1]}).encode(), "filter.0"),
+        (json.dumps({"vectors": [ROW], "filter": [-1]}).encode(), "filter[0]: Expected int >= 0, got -1"),
         (json.dumps({"codes": ["00"]}).encode(), "12 hexadecimal digits each, got one of 2"),
-        (json.dumps({"codes": ["zz"]}).encode(), "codes.0"),
+        (json.dumps({"codes": ["zz" * 6]}).encode(), "codes must be hexadecimal"),
         (json.dumps({"ids": [99999]}).encode(), "99999"),
         (json.dumps({"texts": ["a"]}).encode(), "no model of text"),
         (json.dumps({}).encode(), "got none"),
         (json.dumps({"ids": []}).encode(), "1 to 50 ids, got 0: send at least one"),
-        (b'{"texts": ["\\ud800"]}', "escape whole characters"),
+        (b'{"texts": ["\\ud800"]}', "the body must be JSON"),
         (b'{"vectors": ' + b"[" * 9000, "JSON"),
         (b"\xff\xfe", "JSON"),
     ],
@@ -154,6 +163,69 @@ def test_unknown_routes_are_refused_in_json(small: httpx.Client) -> None:
     for method, path, status in (("GET", "/odd", 404), ("GET", "/v1/search", 405), ("PUT", "/static/api.js", 405)):
         answer = small.request(method, path)
         assert (answer.status_code, "/openapi.json lists all routes" in error_of(answer)) == (status, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{" + b",".join(b'"%x": 0' % i for i in range(200_000)) + b"}",
+        b'{"vectors": [' + b"[], " * 500_000 + b"[]]}",
+        b'{"vectors": [[' + b"0, " * 500_000 + b"0]]}",
+        b'{"ids": [' + b"0, " * 500_000 + b"0]}",
+        b'{"vectors": ' + b"[" * 2_000_000,
+        b'{"k": ' + b"9" * 2_000_000 + b"}",
+    ],
+    ids=["keys", "empty rows", "a long row", "ids", "depth", "a long number"],
+)
+def test_json_takes_no_more_memory_than_it_has_bytes(folder: Path, body: bytes) -> None:
+    """What a body holds is counted before it is read."""
+    asked = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    asked += b"Content-Length: %d\r\n" % len(body) + END
+    with in_thread(create_app(Service(folder))) as url:
+        alive(url)
+        tracemalloc.start()
+        try:
+            answer = talk(url, asked, body)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert b" 400 " in answer.split(b"\r\n")[0]
+    assert peak < 4 * len(body)  # it arrives in parts, which are joined
+
+
+def test_json_has_a_limit_of_its_own(folder: Path, rows: Floats) -> None:
+    limits = Limits(json=5000)
+    with in_thread(create_app(Service(folder, limits=limits))) as url:
+        answer = httpx.post(f"{url}/v1/search", json={"vectors": rows[:100].tolist()}, timeout=PATIENCE)
+        assert (answer.status_code, "at most 5,000 bytes" in error_of(answer)) == (413, True)
+        headers = {"Content-Type": FLOAT32, "Accept": HITS}
+        sent = httpx.post(f"{url}/v1/search", content=rows[:200].tobytes(), headers=headers, timeout=PATIENCE)
+        assert sent.status_code == 200
+
+
+def test_bodies_share_memory_and_small_ones_are_always_taken(folder: Path) -> None:
+    """Of large bodies that do not arrive whole, only as many are held as there is memory for."""
+    limits = Limits(body=1 << 19, rows=10_000, seconds=4 * PATIENCE)
+    large = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\n" % FLOAT32.encode()
+    large += b"Content-Length: %d\r\n\r\n" % limits.body + bytes(limits.body - 1)
+    with in_thread(create_app(Service(folder, limits=limits)), limits) as url, contextlib.ExitStack() as stack:
+        address = urlsplit(url)
+
+        def post(count: int) -> httpx.Response:
+            headers = {"Content-Type": FLOAT32, "Accept": HITS}
+            content = np.zeros((count, FEATURES), "<f4").tobytes()
+            return httpx.post(f"{url}/v1/search", params={"k": 1}, content=content, headers=headers, timeout=PATIENCE)
+
+        for _ in range(4):
+            one = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=PATIENCE))
+            one.sendall(large)
+        wait_for(lambda: post(10_000).status_code == 503)
+        refused = post(10_000)
+        assert "take all memory set aside" in error_of(refused)
+        assert refused.headers["retry-after"] == "1"
+        assert post(1).status_code == 200
+        stack.close()
+        wait_for(lambda: post(10_000).status_code == 200)
 
 
 def test_a_body_of_unknown_size_is_cut_off_and_a_slow_one_too(small: httpx.Client, impatient: str) -> None:
@@ -223,6 +295,71 @@ def test_silent_connections_lock_nobody_out(folder: Path) -> None:
         assert b" 200 " in working.recv(65536)
 
 
+def answers_of(url: str, sent: bytes) -> int:
+    """Return how many answers come to what one connection sends, until the server closes it."""
+    address, received = urlsplit(url), b""
+    connection = socket.create_connection((address.hostname, address.port), timeout=PATIENCE)
+    with connection, contextlib.suppress(OSError):  # it may be closed before all was sent or read
+        connection.sendall(sent)
+        while piece := connection.recv(1 << 20):
+            received += piece
+    return received.count(b"HTTP/1.1 ")
+
+
+def test_pipelined_requests_are_bounded(folder: Path) -> None:
+    """Whoever sends thousands of requests at once is answered a few; a few are all answered."""
+    with in_thread(create_app(Service(folder), token=TOKEN)) as url:
+        request = b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n"
+        assert answers_of(url, (request + b"\r\n") * 5000) <= PIPELINED
+        for count in range(1, PIPELINED):
+            assert answers_of(url, (request + b"\r\n") * (count - 1) + request + END) == count
+        assert alive(url)
+
+
+def test_stalled_bodies_lock_nobody_out(folder: Path) -> None:
+    limits = Limits(connections=4, seconds=4 * PATIENCE)
+    head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\nContent-Length: 48\r\n\r\n"
+    with in_thread(create_app(Service(folder)), limits) as url, contextlib.ExitStack() as stack:
+        address = urlsplit(url)
+        for _ in range(8):
+            one = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=PATIENCE))
+            one.sendall(head % FLOAT32.encode() + bytes(5))
+        wait_for(lambda: alive(url))
+
+
+def test_a_stalled_body_does_not_keep_a_server_from_ending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "LAST_SECONDS", 0.05)
+    monkeypatch.setattr(server, "GRACE", 10 * PATIENCE)
+    limits = Limits(seconds=10 * PATIENCE)
+    head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FLOAT32}\r\nContent-Length: 48\r\n"
+    with contextlib.ExitStack() as stack:
+        with in_thread(create_app(Service(folder, limits=limits)), limits) as url:
+            address = urlsplit(url)
+            one = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=PATIENCE))
+            one.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+            assert b" 100 " in one.recv(65536)  # its head has arrived
+            one.sendall(bytes(5))
+        assert one.recv(65536) == b""
+
+
+def test_a_broken_item_says_nothing_of_the_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "REFRESH", 0.01)
+
+    class Broken(Items):
+        def show(self, item: int) -> tuple[bytes, str]:
+            raise DamagedFile(f"image {item} is cut short")
+
+    service = Service(folder, items=Broken("text", ["one"]))
+    index = service.index
+    with in_thread(create_app(service)) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
+        wait_for(lambda: http.get("/readyz").status_code == 200)
+        for _ in range(20):
+            answer = http.get("/v1/items/0")
+            assert (answer.status_code, "item 0 cannot be shown" in error_of(answer)) == (500, True)
+        time.sleep(0.1)
+        assert service.index is index  # and was not opened again
+
+
 LARGE = 8 << 20  # bytes, more than the system takes for a client that does not read
 
 
@@ -260,8 +397,8 @@ def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path, monkeypatch: py
     (tmp_path / "large.nest").write_bytes(bytes(LARGE))
     lost, connection_lost = threading.Event(), LimitedProtocol.connection_lost
 
-    def note(protocol: LimitedProtocol, error: Exception | None) -> None:
-        connection_lost(protocol, error)
+    def note(one: LimitedProtocol, error: Exception | None) -> None:
+        connection_lost(one, error)
         lost.set()
 
     monkeypatch.setattr(LimitedProtocol, "connection_lost", note)
@@ -278,10 +415,10 @@ def test_an_answer_that_is_read_by_and_by_is_not_given_up() -> None:
     """By a clock of our own: a busy client of an impatient server may be late."""
     checks: list[Callable[[], None]] = []
     left, aborted = [LARGE], threading.Event()
-    protocol: Any = object.__new__(LimitedProtocol)
-    protocol.loop = SimpleNamespace(call_later=lambda _, check: checks.append(check))
-    protocol.transport = SimpleNamespace(get_write_buffer_size=lambda: left[-1], abort=aborted.set)
-    protocol._expect_reading()
+    slow: Any = object.__new__(LimitedProtocol)
+    slow.loop = SimpleNamespace(call_later=lambda _, check: checks.append(check))
+    slow.transport = SimpleNamespace(get_write_buffer_size=lambda: left[-1], abort=aborted.set)
+    slow._expect_reading()
     while left[-1]:
         left.append(left[-1] - (1 << 20))
         checks[-1]()
@@ -344,11 +481,20 @@ def test_items_are_shown_by_id_only(small: httpx.Client) -> None:
         assert small.get(f"/v1/items/{wrong}").status_code in (400, 404), wrong
 
 
+def test_a_request_has_one_host(small: httpx.Client) -> None:
+    """Proxies and servers that take different ones of two would disagree about where a request goes."""
+    answer = talk(str(small.base_url), b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n" + END)
+    assert b" 400 " in answer.split(b"\r\n")[0]
+    assert b"one Host header, got 2" in answer
+
+
 def test_other_hosts_are_refused_on_loopback(small: httpx.Client) -> None:
     """A page of another domain that resolves to 127.0.0.1 must not reach the server."""
     for host, status in {
         "localhost:1": 200,
         "[::1]:80": 200,
+        "127.0.0.2": 200,
+        "127.1": 421,
         "evil.example": 421,
         "127.0.0.1.evil.example": 421,
     }.items():
@@ -379,8 +525,8 @@ def test_pages_of_other_sites_may_read_only_where_they_are_named(small: httpx.Cl
 def test_pages_of_other_sites_may_write_only_where_they_are_named(tmp_path: Path) -> None:
     """Browsers name the site of a page in Origin; programs send none."""
     Index(width=16).save(tmp_path)
-    app = create_app(Service(tmp_path, writable=True), origins=("https://a.example", "null"))
-    with in_thread(app) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
+    served = create_app(Service(tmp_path, writable=True), origins=("https://a.example", "null"))
+    with in_thread(served) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
         own = urlsplit(url).netloc
         sites = {None: 200, f"http://{own}": 200, "https://a.example": 200, "https://b.example": 403, "null": 403}
         sites |= dict.fromkeys((f"http://{own}.evil.example", "https://a.example.evil.example", "", "http://["), 403)
@@ -404,8 +550,8 @@ def test_a_token_is_required_where_it_is_set(folder: Path) -> None:
         f"Bearer {TOKEN}x",
         "Bearer é".encode("latin-1"),
     ]
-    app = create_app(Service(folder), token=TOKEN, local=False)
-    with in_thread(app) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
+    served = create_app(Service(folder), token=TOKEN, local=False)
+    with in_thread(served) as url, httpx.Client(base_url=url, timeout=PATIENCE) as http:
         for path in ("/v1/info", "/metrics", "/openapi.json", "/v1/streams/a.nest", "/odd"):
             for given in wrong:
                 answer = http.get(path, headers={} if given is None else {"Authorization": given})

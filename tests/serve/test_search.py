@@ -174,13 +174,15 @@ def test_many_rows_are_sent_in_several_requests(limits: Limits, folder: Path, in
 def test_requests_have_as_many_rows_as_fit(kind: str) -> None:
     rows = _Rows(kind, np.random.default_rng(0).random((30, 12), dtype=np.float32).tobytes(), 30, 384, None)
     for limit in (1, 500, 20_000, 100_000):
-        about = {"limits": {"rows": 100, "body": limit}}
+        about = {"limits": {"rows": 100, "body": limit, "json": limit}}
         assert b"".join(part.body for part in rows.split(about)) == rows.body
         for ids in (1, 20, 9000):
             request = {"k": 10, "filter": [*range(ids)]}
             whole = len(json.dumps(request | rows.as_json()))
             if len(json.dumps(request)) > limit:
-                with pytest.raises(InvalidInput, match=rf"at most {limit:,} bytes, .* {ids:,} ids .*: give fewer ids"):
+                with pytest.raises(
+                    InvalidInput, match=rf"at most {limit:,} bytes of JSON, .* {ids:,} ids .*: give fewer ids"
+                ):
                     next(rows.split(about, request))
                 continue
             parts = [*rows.split(about, request)]

@@ -122,6 +122,65 @@ def test_a_failed_commit_is_reported_leaves_nothing_and_may_be_repeated(
         assert Index.open(empty).ids.tolist() == [2, 3]
 
 
+def test_a_write_that_is_refused_does_not_happen(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits for others too long is withdrawn; one that has begun is answered however long it takes."""
+    begun, go_on, add = threading.Event(), threading.Event(), Index.add
+
+    def slow(index: Index, *arguments: object, **options: object) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        add(index, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Index, "add", slow)
+    answers: list[httpx.Response] = []
+    with in_thread(create_app(Service(empty, writable=True, limits=Limits(seconds=0.3)))) as url:
+
+        def post(item: int) -> httpx.Response:
+            asked = {"codes": ["0007"], "ids": [item]}
+            return httpx.post(f"{url}/v1/items", json=asked, timeout=PATIENCE)
+
+        first = threading.Thread(target=lambda: answers.append(post(1)))
+        first.start()
+        assert begun.wait(PATIENCE)
+        refused = post(2)
+        assert (refused.status_code, "was withdrawn" in error_of(refused)) == (503, True)
+        assert refused.headers["retry-after"] == "1"
+        assert answers == []
+        go_on.set()
+        first.join()
+        assert answers[0].json() == {"count": 1}
+        assert post(3).json() == {"count": 2}
+    assert Index.open(empty).ids.tolist() == [1, 3]
+
+
+def test_a_writer_that_met_damage_goes_on_once_a_copy_is_restored(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage that only a commit meets; the manifest is the same before and after."""
+    monkeypatch.setattr(app, "REFRESH", 0.01)
+    commit = Index.commit
+    damaged: list[Index] = []
+
+    def meet(index: Index) -> None:
+        damaged[:] = damaged or [index]
+        if damaged[0] is index:  # as long as it is not opened again
+            raise DamagedFile("a block is damaged: restore a copy")
+        commit(index)
+
+    with in_thread(create_app(Service(empty, writable=True))) as url, Client(url) as client:
+        monkeypatch.setattr(Index, "commit", meet)
+        with pytest.raises(Unavailable, match="DamagedFile"):
+            client.add(codes_of(np.array([1])), ids=[1])
+
+        def writes() -> bool:
+            try:
+                client.add(codes_of(np.array([2])), ids=[2])
+            except Unavailable:
+                return False
+            return True
+
+        wait_for(writes)
+    assert Index.open(empty).ids.tolist() == [2]
+
+
 def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "REFRESH", 0.01)
     failures: list[BaseException] = []

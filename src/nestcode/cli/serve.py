@@ -60,7 +60,7 @@ def serve(
 
     A commit by another process is picked up within a second. Ctrl-C or SIGTERM finish the requests that have begun.
     """
-    for module in ("fastapi", "prometheus_client", "uvicorn"):
+    for module in ("fastapi", "msgspec", "prometheus_client", "uvicorn"):
         import_extra(module, extra="serve", purpose="nestcode serve")
     from nestcode.serve import Items, Limits, Service, create_app
     from nestcode.serve.guard import check_origins, is_loopback

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
@@ -35,6 +35,8 @@ from nestcode.serve.bodies import (
     check_count,
     codes_in,
     codes_of,
+    ids_of,
+    is_given,
     media_type,
     only_in_body,
     only_one,
@@ -44,6 +46,7 @@ from nestcode.serve.bodies import (
     rows_in,
     rows_of,
 )
+from nestcode.serve.budget import SMALL, Budget
 from nestcode.serve.guard import Guard, check_origins, route_of
 from nestcode.serve.metrics import Metrics
 from nestcode.serve.ranges import Ranges
@@ -92,11 +95,12 @@ def create_app(
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
         lifespan=routes.lifespan,
-        responses={status: {"model": schemas.Error} for status in REFUSALS},
+        responses={status: _json(schemas.Error) for status in REFUSALS},
     )
     routes.register(app)
     app.mount("/static", routes.static, name="static")
     app.add_middleware(Ranges)
+    app.add_middleware(Budget, service.limits.bodies)
     app.add_middleware(Guard, routes.metrics, token, local=local, origins=origins)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
@@ -165,6 +169,8 @@ class Routes:
         )
         # Apart from searches, which would wait behind an encoding of thousands of rows.
         self._others = ThreadPoolExecutor(service.threads, thread_name_prefix="nestcode-other")
+        # One, so that those who send large bodies wait for each other.
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="nestcode-parser")
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -177,6 +183,7 @@ class Routes:
             refreshing.cancel()
             await asyncio.gather(refreshing, return_exceptions=True)
             self._others.shutdown()
+            self._parser.shutdown()
             await asyncio.to_thread(self._service.close)
 
     async def _refresh(self) -> None:
@@ -242,9 +249,10 @@ class Routes:
         allowed = None
         if kind == JSON:
             only_in_body(request)
-            asked = parse(schemas.SearchRequest, body)
+            asked = await self._parsed(body, parse, schemas.SearchRequest, body)
             queries, given = await self._queries(asked), asked.filter
-            allowed = None if given is None else np.array(given, dtype=np.int64).tobytes()
+            if is_given(given):
+                allowed = (await self._parsed(given, ids_of, given, "filter")).tobytes()
             options: schemas.SearchOptions = asked
         else:
             options = parse_query(schemas.SearchOptions, request)
@@ -266,7 +274,7 @@ class Routes:
         """Find the smallest neighborhood of each query that has enough members (`Index.neighborhood`)."""
         _, body = await self._body(request, JSON)
         only_in_body(request)
-        asked = parse(schemas.NeighborhoodRequest, body)
+        asked = await self._parsed(body, parse, schemas.NeighborhoodRequest, body)
         limit = self._limit(asked.limit)
         queries, index = await self._queries(asked), self._service.index
         _check_text(len(queries), limit, "send fewer queries")
@@ -285,7 +293,7 @@ class Routes:
         """Return the size of every neighborhood of one query, and the members at one length (`Index.nested`)."""
         _, body = await self._body(request, JSON)
         only_in_body(request)
-        asked = parse(schemas.NestedRequest, body)
+        asked = await self._parsed(body, parse, schemas.NestedRequest, body)
         limit = self._limit(asked.limit)
         queries, index = await self._queries(asked), self._service.index
         if len(queries) != 1:
@@ -311,11 +319,11 @@ class Routes:
         kind, body = await self._body(request, JSON, FLOAT32)
         coder = self._service.coder
         if kind == JSON:
-            asked = parse(schemas.EncodeRequest, body)
+            asked = await self._parsed(body, parse, schemas.EncodeRequest, body)
             kind = only_one(asked, "vectors", "texts")
             rows = await self._vectors(kind, getattr(asked, kind))
         else:
-            rows = rows_in(body, coder.n_features_in_)
+            rows = await self._parsed(body, rows_in, body, coder.n_features_in_)
             check_count(len(rows), self._limits.rows, "rows")
         kept = self._width() if length is None else length
         codes = await self._within(self._call(lambda: coder.encode(rows).prefix(kept)))
@@ -328,7 +336,8 @@ class Routes:
         length = parse_query(schemas.DecodeOptions, request).length
         kind, body = await self._body(request, JSON, CODES)
         coder, width = self._service.coder, self._width()
-        codes = codes_of(parse(schemas.Codes, body).codes, width) if kind == JSON else codes_in(body, width)
+        given = (await self._parsed(body, parse, schemas.Codes, body)).codes if kind == JSON else None
+        codes = codes_in(body, width) if given is None else codes_of(given, width)
         check_count(len(codes), self._limits.rows, "codes")
         kept = codes if length is None else codes.prefix(length)
         rows: Floats = await self._within(self._call(coder.decode, kept))
@@ -343,14 +352,14 @@ class Routes:
         kind, body = await self._body(request, JSON, FLOAT32, CODES)
         if kind == JSON:
             only_in_body(request)
-            asked = parse(schemas.AddRequest, body)
+            asked = await self._parsed(body, parse, schemas.AddRequest, body)
             items = await self._queries(asked)
-            ids: list[int] | Ids = asked.ids
+            ids: Ids = ids_of(asked.ids, "ids", self._limits.rows)
             duplicate = asked.on_duplicate
         else:
             row = -(-self._service.index.width // 8) if kind == CODES else 4 * self._service.coder.n_features_in_
             try:
-                ids, rows = unpack_items(body, row)
+                ids, rows = await self._parsed(body, unpack_items, body, row)
             except ValueError as error:
                 raise InvalidInput(str(error)) from None
             items, duplicate = await self._binary(kind, rows), parse_query(schemas.AddOptions, request).on_duplicate
@@ -360,14 +369,14 @@ class Routes:
         """Remove items; the answer comes when that is durable (`Index.remove`)."""
         _, body = await self._body(request, JSON)
         only_in_body(request)
-        ids = parse(schemas.RemoveRequest, body).ids
-        check_count(len(ids), self._limits.rows, "ids")
+        given = (await self._parsed(body, parse, schemas.RemoveRequest, body)).ids
+        ids = ids_of(given, "ids", self._limits.rows)
         return await self._write(lambda index: index.remove(ids))
 
     async def _write(self, edit: Callable[[Index], None]) -> Response:
         writer = self._service.writer
         assert writer is not None
-        await self._within(writer.write(edit))
+        await writer.write(edit, self._limits.seconds)
         self.metrics.items.set(len(self._service.index))
         return answer({"count": len(self._service.index)})
 
@@ -381,7 +390,11 @@ class Routes:
         if items is None or not 0 <= item < len(items):
             why = "it was started without --items" if items is None else f"it has {len(items):,} of them"
             raise Absent(f"this server cannot show item {item}: {why}")
-        content, kind = await self._call(items.show, item)
+        try:
+            content, kind = await self._call(items.show, item)
+        except (NestcodeError, OSError) as error:  # which says nothing of the index
+            log.error("item %d cannot be shown: %s", item, error)
+            raise HTTPException(500, f"item {item} cannot be shown: the server's log says why") from None
         return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=600"})
 
     # the rest
@@ -433,7 +446,9 @@ class Routes:
     # what several need
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
-        kind, body = media_type(request, *accepted), await read_body(request, self._limits)
+        kind = media_type(request, *accepted)
+        most = min(self._limits.json, self._limits.body) if kind == JSON else self._limits.body
+        body = await read_body(request, self._limits, most)
         if request.headers.get("if-match", "*") not in ("*", self._service.tag):
             raise HTTPException(412, "this server has an index of another width or coder now: read /v1/info again")
         return kind, body
@@ -446,6 +461,12 @@ class Routes:
         except TimeoutError:
             message = f"there was no answer within {self._limits.seconds:g} s: send fewer queries, or try again later"
             raise HTTPException(503, message, {"Retry-After": "1"}) from None
+
+    async def _parsed(self, body: Sized, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Read a body in the thread for that if it is large: meanwhile others are answered."""
+        if len(body) <= SMALL:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._parser, function, *arguments)
 
     async def _call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._others, function, *arguments)
@@ -465,23 +486,23 @@ class Routes:
     def _encode(self, queries: Rows, index: Index) -> Codes:
         return queries if isinstance(queries, Codes) else self._service.coder.encode(queries).prefix(index.width)
 
-    async def _queries(self, asked: schemas.Queries | schemas.AddRequest) -> Rows:
+    async def _queries(self, asked: schemas.Queries | schemas.SearchRequest | schemas.AddRequest) -> Rows:
         """Return the queries of a JSON body as the index takes them."""
         adding = isinstance(asked, schemas.AddRequest)
         kind = only_one(asked, "vectors", "codes") if adding else only_one(asked, "vectors", "codes", "texts", "ids")
         given = getattr(asked, kind)
-        check_count(len(given), self._limits.rows, kind)
         if kind == "codes":
+            check_count(len(given), self._limits.rows, kind)
             return codes_of(given, self._service.index.width)
         if kind == "ids":
-            return await self._call(self._service.items_as_queries, given)
+            return await self._call(self._service.items_as_queries, ids_of(given, kind, self._limits.rows))
         return await self._call(self._service.as_queries, await self._vectors(kind, given))
 
-    async def _vectors(self, kind: str, given: list[Any]) -> Floats:
+    async def _vectors(self, kind: str, given: Any) -> Floats:
         """Return the vectors of a JSON body, or those of its texts."""
-        check_count(len(given), self._limits.rows, kind)
         if kind == "vectors":
-            return rows_of(given, self._service.coder.n_features_in_)
+            return await self._parsed(given, rows_of, given, self._service.coder.n_features_in_, self._limits.rows)
+        check_count(len(given), self._limits.rows, kind)
         if self._service.embed is None:
             raise InvalidInput("this server has no model of text: start it with --model, or send vectors")
         return await self._within(self._call(self._service.embed, given))
@@ -491,7 +512,7 @@ class Routes:
         if kind == CODES:
             rows: Rows = codes_in(body, index.width)
         else:
-            rows = rows_in(body, self._service.coder.n_features_in_)
+            rows = await self._parsed(body, rows_in, body, self._service.coder.n_features_in_)
         check_count(len(rows), self._limits.rows, "rows")
         return rows if index.coder is not None else await self._call(self._as_queries, rows)
 
@@ -514,18 +535,27 @@ def _about(
 ) -> dict[str, Any]:
     """Return the description of a route for OpenAPI; routes with parameters take binary bodies too."""
     rows = {"schema": {"type": "string", "format": "binary"}}
-    kinds = [kind for kind, name in ((FLOAT32, "vectors"), (CODES, "codes")) if query and name in takes.model_fields]
-    parameters = {} if query is None else query.model_json_schema()["properties"]
+    kinds = [
+        kind for kind, name in ((FLOAT32, "vectors"), (CODES, "codes")) if query and name in takes.__struct_fields__
+    ]
+    parameters = {} if query is None else schemas.schema_of(query)["properties"]
     return {
         "openapi_extra": {
             "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in parameters.items()],
             "requestBody": {
                 "required": True,
-                "content": {JSON: {"schema": takes.model_json_schema()}, **dict.fromkeys(kinds, rows)},
+                "content": {JSON: {"schema": schemas.schema_of(takes)}, **dict.fromkeys(kinds, rows)},
             },
         },
-        "responses": {200: {"model": gives, "content": dict.fromkeys(binary, rows)}},
+        "responses": {200: _json(gives, dict.fromkeys(binary, rows))},
+        "response_class": Response,
     }
+
+
+def _json(gives: type[schemas.Body], others: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the description of an answer in JSON for OpenAPI, which may come in other types too."""
+    about = (gives.__doc__ or "").partition("\n")[0]
+    return {"description": about, "content": {JSON: {"schema": schemas.schema_of(gives)}, **(others or {})}}
 
 
 def _sends(*kinds: str) -> dict[str, Any]:

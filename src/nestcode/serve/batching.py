@@ -40,7 +40,7 @@ class Options:
 
 
 class Busy(Exception):
-    """More queries wait than the server accepts."""
+    """More queries wait than the server accepts, or a write waited too long."""
 
 
 Search = Callable[[Queries, Options], Hits]

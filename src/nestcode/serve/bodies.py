@@ -1,36 +1,45 @@
 """Bodies of requests and answers: JSON, or rows of float32 and packed codes."""
 
 import asyncio
-import json
-from typing import Any, TypeVar
+import binascii
+import re
+from functools import cache
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import numpy as np
 from fastapi import HTTPException, Request
-from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from nestcode.arrays import Floats
+from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.serve.limits import Limits
+from nestcode.serve.schemas import Body
 
 JSON = "application/json"
-Model = TypeVar("Model", bound=BaseModel)
+PIECE = 1 << 14  # bytes of ids that are read at once: other threads run in between
+SHOWN = 1 << 16  # bytes of a body that is read again to show a wrong value
+PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a value, as msgspec names it: $.vectors[0][1]
+Model = TypeVar("Model", bound=Body)
+_as_rows = msgspec.json.Decoder(list[msgspec.Raw])
+_as_floats = msgspec.json.Decoder(list[float])
+_as_ids = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]])
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Return the body of a request, unless it is too large or too slow."""
-    if int(request.headers.get("content-length", 0)) > limits.body:
-        raise _too_large(limits)
+async def read_body(request: Request, limits: Limits, most: int) -> bytes:
+    """Return the body of a request, unless it has more than `most` bytes or is too slow."""
+    if int(request.headers.get("content-length", 0)) > most:
+        raise _too_large(most)
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(limits.seconds):
             async for part in request.stream():
                 size += len(part)
-                if size > limits.body:
-                    raise _too_large(limits)
+                if size > most:
+                    raise _too_large(most)
                 parts.append(part)
     except TimeoutError:
         message = f"a body must arrive within {limits.seconds:g} s: send fewer rows at a time"
@@ -40,8 +49,8 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(limits: Limits) -> HTTPException:
-    message = f"a body must have at most {limits.body:,} bytes: send fewer rows at a time"
+def _too_large(most: int) -> HTTPException:
+    message = f"such a body must have at most {most:,} bytes: send fewer rows at a time, or in bytes instead of JSON"
     return HTTPException(413, message, {"Connection": "close"})
 
 
@@ -59,12 +68,24 @@ def media_type(request: Request, *accepted: str) -> str:
     return given
 
 
+@cache
+def _decoder(model: type[Model]) -> msgspec.json.Decoder[Model]:
+    return msgspec.json.Decoder(model)
+
+
 def parse(model: type[Model], body: bytes) -> Model:
     """Return a JSON body as its model, or raise an error that names the first thing wrong."""
+    found: Model = _decoded(_decoder(model), body, "")
+    return found
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw, where: str) -> Any:
     try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidInput(what_is_wrong(error.errors(include_url=False)[0])) from None
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(_what_is_wrong(error, text, where)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body must be JSON, got {error}: write it with a library") from None
 
 
 def parse_query(model: type[Model], request: Request) -> Model:
@@ -76,9 +97,9 @@ def parse_query(model: type[Model], request: Request) -> Model:
             f"{twice} must be given once, got {', '.join(given.getlist(twice))[:40]}: leave out the others"
         )
     try:
-        return model.model_validate_strings(dict(given), strict=False)
-    except ValidationError as error:
-        raise InvalidInput(what_is_wrong(error.errors(include_url=False)[0])) from None
+        return msgspec.convert(dict(given), model, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(_what_is_wrong(error, msgspec.json.encode(dict(given)), "")) from None
 
 
 def only_in_body(request: Request) -> None:
@@ -87,19 +108,29 @@ def only_in_body(request: Request) -> None:
         raise InvalidInput(f"options of a JSON body are its keys, got ?{str(request.query_params)[:40]}: move them")
 
 
-def what_is_wrong(error: Any) -> str:
-    """Return the message of an error that pydantic found: where it is, the rule and the value."""
-    if error["type"] == "json_invalid":
-        lone = ": escape whole characters, not half of a surrogate pair" if "hex escape" in error["msg"] else ""
-        return f"the body must be JSON, got {error['ctx']['error']}{lone}"
-    given = repr(error["input"])
-    shown = f", got {given[:40]}{'…' if len(given) > 40 else ''}" if error["loc"] else ""
-    return f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}{shown}"
+def _what_is_wrong(error: Exception, text: bytes | msgspec.Raw, where: str) -> str:
+    """Return the message of an error of msgspec: where it is, the rule and the value."""
+    rule, _, place = str(error).partition(" - at `$")
+    place, shown = place.rstrip("`"), ""
+    if place and len(text) <= SHOWN:
+        value = msgspec.json.decode(text)
+        for key, number in PLACE.findall(place):
+            value = value[key] if key else value[int(number)]
+        given = repr(value)
+        shown = f", got {given[:40]}{'…' if len(given) > 40 else ''}"
+    return f"{(where + place).lstrip('.') or 'the body'}: {rule.replace('`', '')}{shown}"
 
 
-def only_one(body: BaseModel, *names: str) -> str:
+def is_given(value: object) -> bool:
+    """Return whether a key of a body has a value; text that is read later may be null."""
+    if isinstance(value, msgspec.Raw):
+        return bytes(value) != b"null"
+    return value is not None and value is not msgspec.UNSET
+
+
+def only_one(body: Body, *names: str) -> str:
     """Return which of these keys a body has, which must be exactly one."""
-    given = [name for name in names if getattr(body, name) is not None]
+    given = [name for name in names if is_given(getattr(body, name))]
     if len(given) != 1:
         raise InvalidInput(f"a body must have exactly one of {', '.join(names)}, got {', '.join(given) or 'none'}")
     return given[0]
@@ -112,13 +143,37 @@ def check_count(count: int, most: int, what: str) -> None:
         raise InvalidInput(f"a request must have 1 to {most:,} {what}, got {count:,}: {remedy}")
 
 
-def rows_of(vectors: list[list[float]], features: int) -> Floats:
-    """Return rows of JSON as float32."""
-    wrong = next((len(row) for row in vectors if len(row) != features), None)
-    if wrong is not None:
-        raise InvalidInput(f"vectors must have {features} features each, got one of {wrong}")
+def rows_of(text: msgspec.Raw, features: int, most: int, where: str = "vectors") -> Floats:
+    """Return rows of JSON as float32: commas and brackets are counted before memory is taken."""
+    if bytes(text).startswith(b"["):
+        check_count(bytes(text).count(b"[") - 1, most, where)
+    given = _decoded(_as_rows, text, where)
+    rows = np.empty((len(given), features), np.float64)
+    for number, row in enumerate(given):
+        count = bytes(row).count(b",") + (len(row) > 2)
+        if count == features:
+            row = _decoded(_as_floats, row, f"{where}[{number}]")
+            count = len(row)
+        if count != features:
+            raise InvalidInput(f"vectors must have {features} features each, got one of {count}")
+        rows[number] = row
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
-        return check_finite(np.array(vectors, dtype=np.float64).astype(np.float32))
+        return check_finite(rows.astype(np.float32))
+
+
+def ids_of(text: msgspec.Raw, where: str, most: int | None = None) -> Ids:
+    """Return ids of JSON, at most so many, which are read piece by piece."""
+    given, parts, start = bytes(text), [], 1
+    if not given.startswith(b"["):
+        _decoded(_as_ids, given, where)
+    if most is not None:
+        check_count(given.count(b",") + bool(given[1:-1].strip()), most, where)
+    while start < len(given):
+        end = given.find(b",", start + PIECE)
+        end = len(given) - 1 if end < 0 else end
+        parts.append(np.array(_decoded(_as_ids, b"[%b]" % given[start:end], where), np.int64))
+        start = end + 1
+    return np.concatenate(parts)
 
 
 def rows_in(body: bytes, features: int) -> Floats:
@@ -142,7 +197,11 @@ def codes_of(given: list[str], width: int) -> Codes:
     wrong = next((len(code) for code in given if len(code) != 2 * size), None)
     if wrong is not None:
         raise InvalidInput(f"codes of {width} bits must have {2 * size} hexadecimal digits each, got one of {wrong}")
-    return Codes(np.frombuffer(bytes.fromhex("".join(given)), np.uint8).reshape(-1, size), width)
+    try:
+        packed = binascii.unhexlify("".join(given))
+    except ValueError as error:
+        raise InvalidInput(f"codes must be hexadecimal ({error}): send two digits for each byte") from None
+    return Codes(np.frombuffer(packed, np.uint8).reshape(-1, size), width)
 
 
 def codes_in(body: bytes, width: int) -> Codes:
@@ -160,5 +219,4 @@ def as_hex(codes: Codes) -> list[str]:
 
 def answer(content: Any, headers: dict[str, str] | None = None) -> Response:
     """Return an answer in JSON."""
-    body = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return Response(body, media_type=JSON, headers=headers)
+    return Response(msgspec.json.encode(content), media_type=JSON, headers=headers)

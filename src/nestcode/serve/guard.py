@@ -17,7 +17,6 @@ OPEN = ("/", "/healthz", "/readyz")  # without a token: they tell nothing about 
 OPEN_FOLDER = "/static/"
 WRITES = "/v1/items"  # what is posted there changes the index
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
@@ -85,7 +84,10 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
-        if self._local and _name(headers.get("host", "")) not in LOOPBACK:
+        hosts = headers.getlist("host")
+        if len(hosts) > 1:
+            return _refuse(400, f"a request must have one Host header, got {len(hosts)}: send one")
+        if self._local and not is_loopback(_name(headers.get("host", ""))):
             return _refuse(421, "this server answers requests to localhost only: name another --host and a token")
         path, origin = scope["path"], headers.get("origin")
         writes = scope["method"] == "POST" and path.startswith(WRITES)
@@ -114,9 +116,10 @@ def _refuse(status: int, message: str) -> JSONResponse:
 
 
 def _name(host: str) -> str:
-    """Return the Host header without its port."""
+    """Return the Host header without its port and the brackets of an IPv6 address."""
     name, colon, port = host.rpartition(":")
-    return name.lower() if colon and port.isdigit() else host.lower()
+    name = name if colon and port.isdigit() else host
+    return (name[1:-1] if name[:1] == "[" and name[-1:] == "]" else name).lower()
 
 
 def route_of(scope: Scope) -> str:

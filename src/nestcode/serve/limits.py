@@ -12,8 +12,14 @@ class Limits:
     """
 
     body: int = 64 << 20  # bytes of a request
+    json: int = 4 << 20  # of which in JSON, which costs more to read
     rows: int = 4096  # queries or items of a request
     k: int = 1000  # hits of a query, and ids of a neighborhood
     seconds: float = 30  # to send a head, to send a body, and to wait for an answer
     waiting: int = 32768  # queries of all requests that wait for a thread
     connections: int = 1024
+
+    @property
+    def bodies(self) -> int:
+        """Bytes of all bodies that are held at the same time."""
+        return 4 * self.body

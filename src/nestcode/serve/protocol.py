@@ -1,33 +1,45 @@
-"""HTTP as uvicorn speaks it, with limits on the head of a request, which uvicorn's fast parser lacks."""
+"""HTTP as uvicorn speaks it, with limits on what one connection may occupy, which uvicorn's fast parser lacks."""
 
 import asyncio
+from collections import OrderedDict, deque
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD = 64 << 10  # bytes of a request line and headers
+PIPELINED = 8  # requests of a connection that are unanswered
+LAST_SECONDS = 5.0  # without a sign of a client after which a server that ends closes the connection
+
+
+class TooManyRequests(Exception):
+    """Stops the parser: the rest of what arrived is not looked at."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose request line and headers are too large or too slow, before they cost memory.
 
-    Where too many are open, it closes the one that has waited longest for a request, or for its client to read:
-    silent ones lock nobody out.
+    A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. Where too
+    many connections are open, the one is closed that has waited longest for its client: to send a request or to read
+    an answer, and if there is none of these, to send a body. Silent ones lock nobody out.
     """
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
-    _since = 0.0  # when it was expected
+    idle: "OrderedDict[LimitedProtocol, None]"  # those that wait for a request or for a reader, the longest first
+    uploading: "OrderedDict[LimitedProtocol, None]"  # those that wait for a body
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
+    _received = 0  # bytes in all
     _arriving = True
     _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
+    _full = False  # whether there were too many requests
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
-    _unanswered: tuple[RequestResponseCycle, ...] = ()  # of these uvicorn tells the latest alone of a lost connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
         super().connection_made(transport)
+        self._unanswered: deque[RequestResponseCycle] = deque()
         self._expect()
+        self._note()
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             self._make_room()
 
@@ -35,7 +47,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """Stop waiting, and answering."""
         self._cancel()
         self._read_on()
-        for one in self._unanswered:
+        for queue in (self.idle, self.uploading):
+            queue.pop(self, None)
+        for one in self._unanswered:  # of these uvicorn tells the latest alone
             one.disconnected = True
             one.message_event.set()
         super().connection_lost(exc)
@@ -43,16 +57,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Wait for the client to read."""
         super().pause_writing()
-        self._since = self.loop.time()
+        self._note()
         self._expect_reading()
 
     def resume_writing(self) -> None:
         """Go on with the answer."""
         self._read_on()
         super().resume_writing()
+        self._note()
 
     def data_received(self, data: bytes) -> None:
         """Take the next bytes."""
+        self._received += len(data)
+        if self._full:
+            return
         self._ended = False
         super().data_received(data)
         if self._arriving and not self._ended:
@@ -62,25 +80,58 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Wait for the rest of a head."""
+        if len(self._unanswered) >= PIPELINED:
+            self._full = True
+            self._cancel()
+            self._unanswered[-1].keep_alive = False  # which closes the connection
+            raise TooManyRequests
         super().on_message_begin()
         self._expect()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP."""
+        if not self._full:  # else the parser was stopped, and answers are under way
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         """Go on with the body."""
         self._cancel()
         self._arriving, self._head = False, 0
         super().on_headers_complete()
-        requests = (*self._unanswered, self.cycle)
-        self._unanswered = tuple(one for one in requests if one is not None and not one.response_complete)
+        if self.cycle is not None:
+            self._unanswered.append(self.cycle)
+        self._note()
 
     def on_message_complete(self) -> None:
         """Go on with the next request."""
         self._arriving = self._ended = True
         super().on_message_complete()
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next answer, or wait for a request."""
+        self._unanswered.popleft()
+        super().on_response_complete()
+        self._note()
+        if not self._unanswered and not self._arriving:  # a refused body is not read for longer than a head
+            self._expect()
+
+    def shutdown(self) -> None:
+        """Finish the request that has begun, as long as its client does."""
+        super().shutdown()
+        self._expect_sign()
+
+    def _note(self) -> None:
+        """Note whether the connection waits for its client, from now on."""
+        self.idle.pop(self, None)
+        self.uploading.pop(self, None)
+        if not self._unanswered or self.flow.write_paused:
+            self.idle[self] = None
+        elif self._unanswered[0].more_body:
+            self.uploading[self] = None
 
     def _expect(self) -> None:
         self._cancel()
-        self._since = self.loop.time()
         self._timer = self.loop.call_later(self.seconds, self._close)
 
     def _cancel(self) -> None:
@@ -103,21 +154,38 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
 
-    def _make_room(self) -> None:
-        others = [one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self]
-        oldest = min((one for one in others if one._waits()), key=lambda one: one._since, default=None)
-        if oldest is not None:
-            oldest.transport.abort()
+    def _expect_sign(self) -> None:
+        """Close the connection unless its client sends or reads something within `LAST_SECONDS`."""
+        before = self._received, self.transport.get_write_buffer_size()
 
-    def _waits(self) -> bool:
-        """Return whether the client is to act: to send a request, or to read an answer, also one that is the last."""
-        idle = self.cycle is None or self.cycle.response_complete or self.flow.write_paused
-        return idle and (not self.transport.is_closing() or self.transport.get_write_buffer_size() > 0)
+        def check() -> None:
+            if self not in self.connections:
+                return
+            waits = self in self.idle or self in self.uploading
+            if waits and before == (self._received, self.transport.get_write_buffer_size()):
+                self.transport.abort()
+            else:
+                self._expect_sign()
+
+        self.loop.call_later(LAST_SECONDS, check)
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for its client, unless that is this one."""
+        for queue in (self.idle, self.uploading):
+            oldest = next(iter(queue), self)
+            if oldest is not self:
+                del queue[oldest]  # it is open until the loop comes to it
+                oldest.transport.abort()
+                return
 
     def _close(self, *_: Any) -> None:
         self.transport.close()
 
 
 def limited(seconds: float) -> type[LimitedProtocol]:
-    """Return the protocol with a limit of seconds for a head to arrive."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"seconds": seconds})
+    """Return the protocol of one server, with a limit of seconds for a head to arrive."""
+    return type(
+        "LimitedProtocol",
+        (LimitedProtocol,),
+        {"seconds": seconds, "idle": OrderedDict(), "uploading": OrderedDict()},
+    )

@@ -1,28 +1,42 @@
-"""The JSON bodies of requests and answers."""
+"""The JSON bodies of requests and answers.
+
+Rows and ids stay text here: how many there are is checked before any of them is read (`bodies.py`).
+"""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-Id = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=1, lt=2**63)]
-Hex = Annotated[str, Field(pattern=r"^([0-9a-fA-F]{2})+$")]
-VECTORS: Any = [[0.1, -0.2, 0.3]]
+Count = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Length = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+ID = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+Rows = Annotated[
+    Raw,
+    Meta(
+        description="Rows of features.",
+        examples=[[[0.1, -0.2, 0.3]]],
+        extra_json_schema={"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+    ),
+]
+Ids = Annotated[
+    Raw, Meta(description="Items of the index.", examples=[[7]], extra_json_schema={"type": "array", "items": ID})
+]
+Hex = Annotated[list[str], Meta(description="Packed codes, in hexadecimal.", examples=[["a03f"]])]
+Texts = Annotated[list[str], Meta(description="Texts, where the server has a model of text.")]
 
 
-class Body(BaseModel):
+class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """A body without other keys; numbers are numbers, not strings."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Queries(Body):
     """Queries: exactly one of vectors, codes, texts and ids."""
 
-    vectors: list[list[float]] | None = Field(None, description="Rows of features.", examples=[VECTORS])
-    codes: list[Hex] | None = Field(None, description="Packed codes, in hexadecimal.")
-    texts: list[str] | None = Field(None, description="Texts, where the server has a model of text.")
-    ids: list[Id] | None = Field(None, description="Items of the index.")
+    vectors: Rows | UnsetType = UNSET
+    codes: Hex | None = None
+    texts: Texts | None = None
+    ids: Ids | UnsetType = UNSET
 
 
 class SearchOptions(Body):
@@ -35,30 +49,33 @@ class SearchOptions(Body):
     metric: Literal["l2", "cosine", "inner"] | None = None
 
 
-class SearchRequest(SearchOptions, Queries):
-    """The arguments of `Index.search`."""
+class SearchRequest(SearchOptions):  # and Queries: a Struct has one base
+    """The arguments of `Index.search`; with `filter` only these items are found."""
 
-    filter: list[Id] | None = Field(None, description="Only these items are found.")
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"vectors": VECTORS, "k": 10}]})
+    vectors: Rows | UnsetType = UNSET
+    codes: Hex | None = None
+    texts: Texts | None = None
+    ids: Ids | UnsetType = UNSET
+    filter: Ids | UnsetType = UNSET
 
 
 class SearchAnswer(Body):
-    """The nearest items of each query, nearest first; lists are shorter than k where there are fewer items."""
+    """The nearest items of each query, nearest first; lists are shorter than k where there are fewer items.
+
+    `compared` is how many items each query was compared with.
+    """
 
     ids: list[list[int]]
     distances: list[list[float]]
-    compared: list[int] = Field(description="How many items each query was compared with.")
+    compared: list[int]
 
 
 class NeighborhoodRequest(Queries):
-    """The arguments of `Index.neighborhood`."""
+    """The arguments of `Index.neighborhood`; `limit` is how many ids are sent at most."""
 
     size: Count | None = None
-    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    limit: Annotated[int, Field(ge=0)] | None = Field(None, description="How many ids are sent at most.")
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [0], "size": 32}]})
+    fraction: Annotated[float, Meta(gt=0, le=1)] | None = None
+    limit: Length | None = None
 
 
 class NeighborhoodAnswer(Body):
@@ -70,18 +87,19 @@ class NeighborhoodAnswer(Body):
 
 
 class NestedRequest(Queries):
-    """One query, and the length of which to list members."""
+    """One query, and the length of which to list members: by default the longest that is shared.
 
-    length: Annotated[int, Field(ge=0)] | None = Field(None, description="By default the longest that is shared.")
-    limit: Annotated[int, Field(ge=0)] | None = Field(None, description="How many ids are sent at most.")
+    `limit` is how many ids are sent at most.
+    """
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [0], "length": 8}]})
+    length: Length | None = None
+    limit: Length | None = None
 
 
 class NestedAnswer(Body):
-    """Every neighborhood of one query: its size by length, from 0, and the members at one length."""
+    """Every neighborhood of one query, whose code is in hexadecimal: its size by length, from 0, and some members."""
 
-    code: str = Field(description="The query's code, in hexadecimal.")
+    code: str
     count: list[int]
     length: int
     ids: list[int]
@@ -90,20 +108,20 @@ class NestedAnswer(Body):
 class EncodeRequest(Body):
     """Rows to encode."""
 
-    vectors: list[list[float]] | None = Field(None, examples=[VECTORS])
-    texts: list[str] | None = None
+    vectors: Rows | UnsetType = UNSET
+    texts: Texts | None = None
 
 
 class EncodeOptions(Body):
     """How many bits of codes are sent."""
 
-    length: Annotated[int, Field(ge=1)] | None = None
+    length: Count | None = None
 
 
 class DecodeOptions(Body):
     """How many bits of codes are decoded."""
 
-    length: Annotated[int, Field(ge=0)] | None = None
+    length: Length | None = None
 
 
 class AddOptions(Body):
@@ -113,11 +131,9 @@ class AddOptions(Body):
 
 
 class Codes(Body):
-    """Packed codes, in hexadecimal."""
+    """Packed codes."""
 
-    codes: list[Hex]
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"codes": ["a03f"]}]})
+    codes: Hex
 
 
 class Vectors(Body):
@@ -126,18 +142,18 @@ class Vectors(Body):
     vectors: list[list[float]]
 
 
-class AddRequest(AddOptions):
+class AddRequest(AddOptions, kw_only=True):
     """Items to add, under ids that the client chooses, so that an add may be repeated."""
 
-    vectors: list[list[float]] | None = Field(None, examples=[VECTORS])
-    codes: list[Hex] | None = None
-    ids: list[Id] = Field(examples=[[7]])
+    vectors: Rows | UnsetType = UNSET
+    codes: Hex | None = None
+    ids: Ids
 
 
 class RemoveRequest(Body):
     """Items to remove."""
 
-    ids: list[Id] = Field(examples=[[7]])
+    ids: Ids
 
 
 class Written(Body):
@@ -150,3 +166,13 @@ class Error(Body):
     """What is wrong, and what to do about it."""
 
     error: str
+
+
+def schema_of(body: type[Body]) -> dict[str, Any]:
+    """Return the JSON schema of a body.
+
+    >>> schema_of(Written)["required"]
+    ['count']
+    """
+    found: dict[str, Any] = msgspec.json.schema(body)["$defs"][body.__name__]
+    return found

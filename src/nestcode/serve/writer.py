@@ -6,7 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 
+from nestcode.errors import DamagedFile
 from nestcode.index import Index
+from nestcode.serve.batching import Busy
 
 Write = tuple[Callable[[Index], None], Future[None]]
 
@@ -25,11 +27,19 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="nestcode-writer")
         self._thread.start()
 
-    async def write(self, edit: Callable[[Index], None]) -> None:
-        """Apply a write, and return when a commit has made it durable; raise if it was not applied or not committed."""
+    async def write(self, edit: Callable[[Index], None], seconds: float | None = None) -> None:
+        """Apply a write, and return when a commit has made it durable; raise if it was not applied or not committed.
+
+        A write that has not begun after some seconds is withdrawn. One that has begun is awaited: whoever is refused
+        knows that the index is as it was.
+        """
         done: Future[None] = Future()
         self._queue.put((edit, done))
-        await asyncio.wrap_future(done)
+        answer = asyncio.wrap_future(done)
+        _, waiting = await asyncio.wait([answer], timeout=seconds)
+        if waiting and done.cancel():
+            raise Busy(f"this write had to wait for others for {seconds} s, and was withdrawn: try again later")
+        await answer
 
     def refresh(self) -> bool:
         """Take up a copy that was restored to the folder, and return whether there was one, between two commits."""
@@ -78,7 +88,8 @@ class Writer:
                 self._index.rollback()  # what is refused is neither found nor committed with a later write
             finally:
                 for done in applied:  # whatever it is, no request is at fault
-                    done.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
+                    known = isinstance(error, (OSError, DamagedFile))  # after damage the index is opened again
+                    done.set_exception(error if known else OSError(str(error)))
         else:
             for done in applied:
                 done.set_result(None)
