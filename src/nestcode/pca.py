@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import Doubles
+from nestcode.errors import OutOfMemory
+from nestcode.storage import physical_memory
 
+FEW = 2  # times as many features as rows, and a covariance is kept as its rows
 GROWTH = 1e9  # of the largest unit over the smallest in one round: more would lose the small ones to rounding
 DEGREES = range(2, 21)
 TINY, NOISE = np.finfo(np.float64).tiny, 1e-14
@@ -34,11 +37,32 @@ class Moments:
 
     def __init__(self) -> None:
         self.count = 0
+        self._rows: list[NDArray[Any]] | None = []  # as long as they are few
 
     def add(self, rows: NDArray[Any]) -> None:
         """Add rows, (n, features); products are computed in their dtype, around their own mean and scale."""
         if len(rows) == 0:
             return
+        if self._rows is None:
+            self._add_products(rows)
+        else:
+            self._rows.append(rows.copy())
+            if FEW * sum(map(len, self._rows)) > rows.shape[1]:
+                self._multiply()
+        self.count += len(rows)
+
+    def _multiply(self) -> None:
+        """Replace the rows by their products."""
+        kept, self._rows = self._rows or [], None
+        done, self.count = self.count, 0
+        for rows in kept:
+            self._add_products(rows)
+            self.count += len(rows)
+        self.count = done
+
+    def _add_products(self, rows: NDArray[Any]) -> None:
+        if self.count == 0:
+            _check_memory(rows.shape[1])
         mean = rows.mean(axis=0, dtype=np.float64)
         centered = rows - mean.astype(rows.dtype)
         spread = float(np.abs(centered).max())
@@ -52,15 +76,64 @@ class Moments:
             step = mean - self._mean  # the pairwise update of Chan, Golub and LeVeque
             self._mean += step * (len(rows) / (self.count + len(rows)))
             self._products += products + np.outer(step, step) * (self.count * len(rows) / (self.count + len(rows)))
-        self.count += len(rows)
 
     def mean(self) -> Doubles:
         """Return the mean, (features,)."""
+        if self._rows is not None:
+            return np.asarray(np.concatenate(self._rows).mean(axis=0, dtype=np.float64))
         return np.asarray(self._mean, dtype=np.float64)
 
     def covariance(self) -> Doubles:
         """Return the covariance, (features, features)."""
+        if self._rows is not None:
+            self._multiply()
         return np.asarray(self._products / self.count, dtype=np.float64)
+
+    def any_covariance(self) -> "Covariance":
+        """Return the covariance, of few rows as these."""
+        if self._rows is None:
+            return self.covariance()
+        return FactoredCovariance(np.concatenate(self._rows) - self.mean())
+
+
+@dataclass(frozen=True)
+class FactoredCovariance:
+    """The covariance of few centered rows, which takes their memory: nothing of (features, features) is made.
+
+    >>> rows = np.array([[1.0, 2, 0, 4], [-1, -2, 0, -4]])
+    >>> factored = FactoredCovariance(rows)
+    >>> bool(np.allclose(factored @ np.eye(4), rows.T @ rows / 2)), len(factored), factored.trace()
+    (True, 4, 21.0)
+    """
+
+    rows: Doubles  # (n, features)
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[1])
+
+    def __matmul__(self, columns: NDArray[Any]) -> Doubles:
+        return np.asarray(self.rows.T @ (self.rows @ columns) / len(self.rows), dtype=np.float64)
+
+    def trace(self) -> float:
+        """Return the sum of all variances."""
+        return float(np.square(self.rows).sum() / len(self.rows))
+
+    def span(self) -> Doubles:
+        """Return an orthonormal basis of the rows, (features, n), which holds every direction of variance."""
+        return np.asarray(np.linalg.qr(self.rows.T)[0])
+
+
+Covariance = Doubles | FactoredCovariance
+
+
+def _check_memory(features: int) -> None:
+    """Raise if a covariance and what is computed from it exceed the memory of the machine."""
+    needed = 4 * 8 * features**2  # the covariance, one batch's, a decomposition and its work space
+    if needed > physical_memory():
+        raise OutOfMemory(
+            f"the covariance of {features:,} features takes {needed / 2**30:,.0f} GiB, more than this machine has: "
+            "fit on fewer features (a random projection keeps distances), or on at most half as many rows as features"
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +190,7 @@ def solve(
     return Solution(np.ascontiguousarray(span[:, :width]), np.maximum(variances[:width], 0), history, products / width)
 
 
-def rayleigh_ritz(covariance: Doubles, span: Doubles) -> tuple[Doubles, Doubles]:
+def rayleigh_ritz(covariance: Covariance, span: Doubles) -> tuple[Doubles, Doubles]:
     """Return the Ritz vectors and values of this span: uncorrelated units, largest variance first."""
     values, rotation = np.linalg.eigh(span.T @ (covariance @ span))
     return span @ rotation[:, ::-1], values[::-1]

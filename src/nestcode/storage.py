@@ -357,6 +357,11 @@ def unlock_file(file: IO[bytes]) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def page_faults() -> int:
     """Return how often this process waited for a page of a mapped file."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt

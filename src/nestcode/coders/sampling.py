@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from nestcode.arrays import PIECE, Doubles, Floats, as_floats, center, pieces, squared_norms
 from nestcode.errors import InvalidInput
 from nestcode.metrics import exact_neighbors
-from nestcode.pca import Moments, rayleigh_ritz, solve
+from nestcode.pca import Covariance, FactoredCovariance, Moments, rayleigh_ritz, solve
 
 DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to so many features, or for more than 1 / SHARE of them
-FEW = 2  # times as many features as rows, and decomposing the covariance in the span of the rows is faster
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 FEW_ROWS = 1 << 13  # that codebooks and directions would suit, and no other rows
@@ -151,13 +150,8 @@ class Summary(NamedTuple):
 
     total: int  # rows of the data
     mean: Doubles  # (features,)
-    covariance: Doubles  # (features, features)
+    covariance: Covariance
     sample: NDArray[Any]  # (sample, features)
-
-    @property
-    def all_rows(self) -> NDArray[Any] | None:
-        """The sample if it is all of the data."""
-        return self.sample if len(self.sample) == self.total else None
 
 
 def summarize(parts: Iterable[NDArray[Any]], *, normalize: bool, reservoir: Reservoir) -> Summary:
@@ -182,18 +176,13 @@ def summarize(parts: Iterable[NDArray[Any]], *, normalize: bool, reservoir: Rese
         sample, moments = clipped, Moments()
         for part in pieces(sample):
             moments.add(part)
-    return Summary(total, moments.mean(), moments.covariance(), sample)
+    return Summary(total, moments.mean(), moments.any_covariance(), sample)
 
 
-def principal_directions(
-    covariance: Doubles, count: int, rng: np.random.Generator, rows: NDArray[Any] | None = None
-) -> Floats:
-    """Return the `count` directions of largest variance, or one per row of fewer rows: (count, features).
-
-    Where all rows of the data are given, and they are few, their span holds every direction.
-    """
-    if rows is not None and len(rows) <= len(covariance) // FEW:
-        decoder = rayleigh_ritz(covariance, np.linalg.qr(rows.T.astype(np.float64))[0])[0][:, :count]
+def principal_directions(covariance: Covariance, count: int, rng: np.random.Generator) -> Floats:
+    """Return the `count` directions of largest variance, or one per row of fewer rows: (count, features)."""
+    if isinstance(covariance, FactoredCovariance):
+        decoder = rayleigh_ritz(covariance, covariance.span())[0][:, :count]
     elif len(covariance) > DENSE and SHARE * count < len(covariance):
         decoder = solve(covariance, count, rng, tolerance=1e-3).decoder
     else:
@@ -228,13 +217,13 @@ def project_sample(
     """
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     summary = summarize(parts, normalize=normalize, reservoir=reservoir)
-    (total, mean, covariance, sample), whole = summary, summary.all_rows
+    total, mean, covariance, sample = summary
     held_out = held_out_mask(len(sample), rng, spare)
     if total < FEW_ROWS and held_out.any():
-        whole, others = sample[~held_out], Moments()
-        others.add(as_floats(whole, normalize=normalize))
-        covariance = others.covariance()
-    directions = water_filling_directions(covariance, width, rng, whole, slack)
+        others = Moments()
+        others.add(as_floats(sample[~held_out], normalize=normalize))
+        covariance = others.any_covariance()
+    directions = water_filling_directions(covariance, width, rng, slack)
     rows, outside = [], []
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
@@ -273,17 +262,15 @@ def add_synthetic_rows(rows: Floats, rng: np.random.Generator) -> Floats:
     return rng.permutation(np.concatenate([rows, rows[chosen, np.arange(directions)]]))
 
 
-def water_filling_directions(
-    covariance: Doubles, width: int, rng: np.random.Generator, rows: NDArray[Any] | None, slack: float
-) -> Floats:
+def water_filling_directions(covariance: Covariance, width: int, rng: np.random.Generator, slack: float) -> Floats:
     """Return the principal directions to which reverse water-filling allocates bits, (directions, features).
 
     For Gaussian data the optimum gives a direction half of log2 of the ratio of its variance to the water level. As
     data is not Gaussian, directions down to `slack` bits below the level are kept too, at most 4 · slack per bit; the
     others would only add noise.
     """
-    directions = principal_directions(covariance, min(math.ceil(4 * slack * width), len(covariance)), rng, rows)
-    variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
+    directions = principal_directions(covariance, min(math.ceil(4 * slack * width), len(covariance)), rng)
+    variances = np.maximum(np.sum(directions.T * (covariance @ directions.T), axis=0), 0)
     if variances[0] == 0:
         return directions[:1]
     bits = 0.5 * np.log2(np.maximum(variances / variances[0], 1e-12))

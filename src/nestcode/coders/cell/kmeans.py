@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles, Floats, check_int
+from nestcode.arrays import Floats, check_int
 from nestcode.coders.codebooks import nearest_entries, sum_by_entry, truncate_codebook
 from nestcode.errors import InvalidInput
+from nestcode.pca import Covariance
 
 ROWS_PER_CELL = 160  # of the data, where the number of cells is chosen here
 MOST_CELL_BITS, MOST_CHOSEN_BITS = 16, 14  # of a cell's number: allowed, and chosen here
@@ -44,10 +45,10 @@ def training_rows(cells: int) -> int:
     return max(TRAIN_ROWS, 128 * cells)
 
 
-def leading_directions(directions: Floats, covariance: Doubles) -> int:
+def leading_directions(directions: Floats, covariance: Covariance) -> int:
     """Return how many principal directions it takes to explain most of the variance."""
-    variances = np.maximum(np.sum((directions @ covariance) * directions, axis=1), 0)
-    enough = int(np.searchsorted(np.cumsum(variances), EXPLAINED * np.trace(covariance))) + 1
+    variances = np.maximum(np.sum(directions.T * (covariance @ directions.T), axis=0), 0)
+    enough = int(np.searchsorted(np.cumsum(variances), EXPLAINED * covariance.trace())) + 1
     return min(enough, len(directions))
 
 

@@ -54,7 +54,7 @@ class CellModel(ProjectedModel):
         summary = summary._replace(sample=summary.sample[order])
         _, mean, covariance, sample = summary
         count = min(max(width, DIRECTIONS), len(mean))
-        directions = sampling.principal_directions(covariance, count, rng, summary.all_rows)
+        directions = sampling.principal_directions(covariance, count, rng)
         seen = directions[: leading_directions(directions, covariance)]
         train = pieces(sample[: training_rows(cells)])
         coefficients = np.concatenate([center(part, mean, normalize=normalize) @ seen.T for part in train])

@@ -28,7 +28,7 @@ class LinearModel(BitPlaneModel):
         reservoir = sampling.Reservoir(rng, sampling.SAMPLE_ROWS, sampling.SAMPLE_BYTES)
         summary = sampling.summarize(parts, normalize=normalize, reservoir=reservoir)
         _, mean, covariance, rows = summary
-        directions = sampling.principal_directions(covariance, min(width, len(mean)), rng, summary.all_rows)
+        directions = sampling.principal_directions(covariance, min(width, len(mean)), rng)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
         total = float(sum(squared_norms(part).sum() for part in sample) / len(rows))
         for count in (len(directions) // 2 + 1, len(directions)):  # half of them mostly suffice, at half the work
