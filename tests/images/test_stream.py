@@ -395,6 +395,7 @@ def test_info_as_text_and_as_json() -> None:
 
 
 BAD_NAMES = ["", ".", "..", "../x", "a/../b", "/abs", "a\\b", "a\nb", "\x1b[2J", "\x7f", "\x9b", "\ud800", "\0"]
+BAD_NAMES += ["gpj.\u202e.exe", "a\u2066b\u2069"]  # read backwards
 
 
 @pytest.mark.parametrize("name", [*BAD_NAMES, "x" * (MAX_NAME + 1), None, 7, b"x"], ids=lambda name: repr(name)[:12])

@@ -24,7 +24,7 @@ class Step:
     kind: str
     path: str  # below the recorder's root
     data: bytes = b""  # what a write adds
-    to: str = ""  # where a rename leads
+    to: str = ""  # where a rename or a link leads
 
 
 class Recorder:
@@ -41,7 +41,8 @@ class Recorder:
         self._real_open, self._real_fsync = Path.open, os.fsync
         self._patch.setattr(Path, "open", lambda path, *args, **options: self._open(path, *args, **options))
         self._patch.setattr(os, "fsync", self._fsync)
-        for name, kind in {"replace": "rename", "rename": "rename", "unlink": "unlink", "mkdir": "make folder"}.items():
+        kinds = {"replace": "rename", "rename": "rename", "link": "link", "unlink": "unlink", "mkdir": "make folder"}
+        for name, kind in kinds.items():
             self._patch.setattr(os, name, self._noted(kind, getattr(os, name)))
         return self
 
@@ -62,7 +63,7 @@ class Recorder:
                 real(path, *args, **options)  # raises, and is no step
             if kind == "unlink" and not Path(path).exists():
                 return real(path, *args, **options)
-            self.note(kind, path, to=args[0] if kind == "rename" else None)
+            self.note(kind, path, to=args[0] if kind in ("rename", "link") else None)
             return real(path, *args, **options)
 
         return call
@@ -139,7 +140,10 @@ class Disk:
             case "sync":
                 self._file(step).synced = self._file(step).data
             case "rename":
-                self.seen[step.to] = self.seen.pop(step.path)
+                if self.seen[step.path] is not self.seen.get(step.to):  # of two names of one file, both stay
+                    self.seen[step.to] = self.seen.pop(step.path)
+            case "link":
+                self.seen[step.to] = self.seen[step.path]
             case "unlink":
                 del self.seen[step.path]
             case "sync folder":

@@ -374,24 +374,42 @@ def test_any_manifest_is_refused_or_read(
 # Crafted arrays with valid checksums: nothing outside an array may be read, and every search ends
 
 
+def arrays_of(folder: Path) -> list[tuple[int, str]]:
+    """Return the segment and the name of every array that a manifest names, tombstones and graphs too."""
+    segments = json.loads((folder / "manifest.json").read_text())["segments"]
+    return [
+        (number, key)
+        for number, entry in enumerate(segments)
+        for key in (*entry["arrays"], *(["removed"] if entry["removed"] else []), *(GRAPH if "graph" in entry else []))
+    ]
+
+
+GRAPH = ("neighbors", "groups", "corrections")
+
+
 def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
     """Change an array of a segment, and update the checksums of its blocks, of the sums and of the manifest."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    name = manifest["segments"][segment]["name"]
-    path = folder / f"{name}.{key}.npy"
-    np.save(path, change(np.load(path)))
-    names = ("codes", "ids", "heads", "tables", "places", "blocks", "biases", "vectors", "scales")
-    arrays = [np.load(folder / f"{name}.{one}.npy").reshape(-1).view(np.uint8) for one in names]
-    sums = np.concatenate([_core.block_checksums(data, 4096) for data in arrays])
-    np.save(folder / f"{name}.sums.npy", sums)
-    craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
+    entry = json.loads((folder / "manifest.json").read_text())["segments"][segment]
+    owner = entry["removed"] if key == "removed" else entry["graph"] if key in GRAPH else entry
+    path = folder / f"{owner['name']}.{key}.npy"
+    array = change(np.load(path))
+    np.save(path, array)
+    if key == "removed":
+        craft(folder, put(("segments", segment, "removed", "sha256"), sha256(array.tobytes())))
+        return
+    names, block, place = (GRAPH, 1 << 16, ("graph",)) if key in GRAPH else (entry["arrays"], 4096, ())
+    arrays = [np.load(folder / f"{owner['name']}.{one}.npy").reshape(-1).view(np.uint8) for one in names]
+    sums = np.concatenate([_core.block_checksums(data, block) for data in arrays])
+    np.save(folder / f"{owner['name']}.sums.npy", sums)
+    craft(folder, put(("segments", segment, *place, "sums"), sha256(sums.tobytes())))
 
 
 def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
     """Random values, valid positions or not, in some or all of an array."""
     rng = np.random.default_rng(random.randrange(2**32))
     if array.dtype.kind == "f":
-        strange = rng.choice(np.array([0, 1e38, np.inf, np.nan], dtype=array.dtype), array.shape)
+        most = min(1e38, float(np.finfo(array.dtype).max))
+        strange = rng.choice(np.array([0, most, np.inf, np.nan], dtype=array.dtype), array.shape)
         return np.where(rng.random(array.shape) < 0.5, strange, array)
     top = min(random.choice([3, 40, 2000, 2**63]), np.iinfo(array.dtype).max)
     numbers = rng.integers(0, top, array.shape, dtype=array.dtype, endpoint=True)
@@ -401,15 +419,32 @@ def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
     return changed
 
 
+@pytest.mark.parametrize(
+    "change", [lambda rows: rows + 10**6, lambda rows: rows[::-1], lambda rows: np.full_like(rows, rows[0])]
+)
+def test_crafted_tombstones_are_refused(
+    original: Original, folder: Path, change: Callable[[NDArray[Any]], NDArray[Any]]
+) -> None:
+    """Positions beyond the segment, out of order and twice."""
+    original.copy(folder)
+    with Index.open(folder, mode="a") as index:
+        index.remove(index.ids[:40:3])
+        index.commit()
+    for number, key in arrays_of(folder):
+        if key == "removed":
+            craft_array(folder, number, key, change)
+    with pytest.raises(DamagedFile, match=r"\.removed\.npy does not fit the other files"):
+        Index.open(folder)
+
+
 def query_crafted(source: Path, folder: Path, count: int) -> None:
     """Run all queries and writes on indexes with crafted arrays."""
     original = Original(source)
     for seed in range(count):
         random = Random(seed)
         original.copy(folder)
-        key = random.choice(["codes", "ids", "heads", "tables", "tables", "places", "blocks", "vectors", "scales"])
-        craft_array(folder, random.choice([0, 0, 1, 2]), key, partial(noise, random=random))
-        with Index.open(folder, mode="a") as index:
+        craft_array(folder, *random.choice(arrays_of(folder)), partial(noise, random=random))
+        with contextlib.suppress(DamagedFile), Index.open(folder, mode="a") as index:
             acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUERIES.values()]
             acts += [partial(index.remove, [11, 1535]), index.compact, partial(index.search, original.queries)]
             for act in acts:

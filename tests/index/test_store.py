@@ -1,6 +1,7 @@
 """The store: what a writer writes to its folder, and what it leaves alone."""
 
 import copy
+import errno
 import os
 import pickle
 import shutil
@@ -68,6 +69,47 @@ def test_a_writer_whose_folder_is_gone_writes_nothing(replaced: bool, tmp_path: 
     index.save(tmp_path / "y")  # nothing is lost
     index.close()
     assert len(Index.open(tmp_path / "y")) == 103
+
+
+@pytest.mark.parametrize("fails", ["the folder", "everything since"])
+def test_a_commit_that_fails_once_its_manifest_was_replaced_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Where the folder cannot be synced, and the disk syncs nothing from then on."""
+    index = Index.open(saved(tmp_path / "x"), mode="a")
+    before, manifest, sync = index.ids, (tmp_path / "x" / "manifest.json").read_bytes(), os.fsync
+
+    def fail(handle: int) -> None:
+        replaced = (tmp_path / "x" / "manifest.json").read_bytes() != manifest
+        if replaced or (failed and fails == "everything since"):
+            failed.append(True)
+            raise OSError(errno.EIO, "Input/output error")
+        sync(handle)
+
+    failed: list[bool] = []
+    index.add(codes(3, seed=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            index.commit()
+    assert failed
+    assert Index.open(tmp_path / "x").ids.tolist() == before.tolist()
+    index.commit()
+    index.close()
+    assert len(Index.open(tmp_path / "x")) == len(before) + 3
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """Where it points to nothing, opening it would make a file there."""
+    folder, elsewhere = saved(tmp_path / "x"), tmp_path / "elsewhere"
+    for target in (elsewhere, tmp_path / "file"):
+        (tmp_path / "file").write_bytes(b"")
+        (folder / "lock").unlink()
+        (folder / "lock").symlink_to(target)
+        with pytest.raises(DamagedFile, match="lock is not a file: remove it"):
+            Index.open(folder, mode="a")
+        assert not elsewhere.exists()
+    assert len(Index.open(folder)) > 0
 
 
 def test_a_forked_process_does_not_write_and_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ int ftruncate(int fd, off_t size) { return changes_fd(fd) && fails(1) ? -1 : REA
 int ftruncate64(int fd, off64_t size) { return changes_fd(fd) && fails(1) ? -1 : REAL(ftruncate64)(fd, size); }
 int unlink(const char* path) { return changes(path) && fails(0) ? -1 : REAL(unlink)(path); }
 int mkdir(const char* path, mode_t mode) { return changes(path) && fails(1) ? -1 : REAL(mkdir)(path, mode); }
+int link(const char* from, const char* to) { return changes(from) && fails(1) ? -1 : REAL(link)(from, to); }
 int rename(const char* from, const char* to) { return changes(from) && fails(0) ? -1 : REAL(rename)(from, to); }
 
 #define OPEN(name)                                                                          \

@@ -23,7 +23,7 @@ from nestcode.errors import NestcodeError, OutOfMemory
 from nestcode.storage import Record, parse_record, record_bytes
 from nestcode.streams.format import parse_header
 from tests.images.samples import codec, crops, forged, table_of
-from tests.index.test_damage import craft, craft_array, noise
+from tests.index.test_damage import arrays_of, craft, craft_array, noise
 from tests.streams.collections import with_json
 from tests.torture.files import CHEAP, CODER, CODERS, ITEMS, ask, make_index, put
 from tests.torture.run import Outcome, Trial
@@ -40,6 +40,7 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
     """Each format with forged values."""
     index = make_index(folder / "index", seed=0)
     files = {path.name: path.read_bytes() for path in index.iterdir()}
+    arrays = arrays_of(index)
     streams = [nc.compress(ITEMS[:60], CODER, entropy=entropy) for entropy in (False, True)]
     images = nc.compress_images(crops(((12, 20, 3), (9, 9))), codec())
     records = [coder.fit(ITEMS).to_record() for coder in CODERS] + [codec().to_record()]
@@ -49,8 +50,7 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
     while True:
         edit = partial(forge_manifest, random=random)
         yield "manifest of an index", partial(bounded, partial(use_index, index, files, partial(craft, index, edit)))
-        name = random.choice(["codes", "ids", "heads", "tables", "places", "blocks", "vectors", "scales"])
-        edit_array = partial(craft_array, index, random.randrange(2), name, partial(noise, random=random))
+        edit_array = partial(craft_array, index, *random.choice(arrays), partial(noise, random=random))
         yield "arrays of an index", partial(bounded, partial(use_index, index, files, edit_array))
         for _ in range(CHEAP):
             data = forge_stream(random.choice(streams), random)

@@ -36,6 +36,7 @@ FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedd
 ROTATED = 0x80  # the only flag of a bitstream up to version 2
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 images
 MAX_NAME = 1000  # characters
+BIDIRECTIONAL = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # controls
 MAX_PROFILE = 1 << 21  # bytes
 DEPTHS = {8: np.uint8, 16: np.uint16}  # bits per channel
 Sizes = NDArray[np.int64]  # (images, passes) bytes
@@ -270,12 +271,17 @@ def check_name(name: Any) -> str:
     """Return an image's name as a path that stays inside any folder it is joined to, or raise."""
     path = PurePosixPath(name) if isinstance(name, str) else None
     unsafe = path is None or path.is_absolute() or not path.parts or ".." in path.parts or "\\" in str(path)
-    if unsafe or len(str(path)) > MAX_NAME or any(unicodedata.category(one) in ("Cc", "Cs") for one in str(path)):
+    if unsafe or len(str(path)) > MAX_NAME or any(map(_is_control, str(path))):
         raise InvalidInput(
             f"an image's name must be a relative path of at most {MAX_NAME} printable characters without .., "
             f"got {str(name)[:80]!r}: rename it"
         )
     return str(path)
+
+
+def _is_control(letter: str) -> bool:
+    """Return whether a character shows a name as another: a control, of the direction of text too, or no character."""
+    return unicodedata.category(letter) in ("Cc", "Cs") or unicodedata.bidirectional(letter) in BIDIRECTIONAL
 
 
 def check_profile(profile: Any) -> bytes:

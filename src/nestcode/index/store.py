@@ -7,6 +7,7 @@ replaced atomically, then files that it no longer names are deleted. The layout 
 import math
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -227,6 +228,8 @@ class Store:
             return LiveSegment(segment, graph=graph)
         file, count = f"{checked_name(removed['name'], NUMBER)}.removed.npy", removed["count"]
         tombstones = self._read_small(file, "<u4", checked_int(count, 1, len(segment)), removed["sha256"])
+        if tombstones[-1] >= len(segment) or (tombstones[:-1] >= tombstones[1:]).any():
+            raise DamagedFile(f"{self.path / file} does not fit the other files: restore a copy")
         return LiveSegment(segment, tombstones.astype(np.uint32), graph)
 
     def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
@@ -338,25 +341,36 @@ class Store:
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
         self._check_last()  # once more: files take long; they stay, as a copy may have the same names
-        before = (self.path / MANIFEST).read_bytes() if self.exists() else None
+        before = self._keep_manifest()
         try:
             self._manifest = write_manifest(self.path, manifest)
         except BaseException:  # also once it was replaced, where the folder could not be synced
-            self._put_back(before)
+            with suppress(OSError):
+                if before is None:
+                    (self.path / MANIFEST).unlink(missing_ok=True)
+                else:
+                    before.replace(self.path / MANIFEST)
+                sync_folder(self.path)
             raise
+        finally:
+            if before is not None:  # replacing a name of the same file leaves both
+                with suppress(OSError):
+                    before.unlink(missing_ok=True)
         self._segments, self._tombstones, self._graphs = segments, tombstones, graphs
         self._coder = commit.coder, coder
         with suppress(OSError):  # what is obsolete does no harm: the next commit deletes it
             self.delete_obsolete_files(manifest)
 
-    def _put_back(self, before: bytes | None) -> None:
-        """Restore the manifest of the commit before, or none."""
-        path = self.path / MANIFEST
-        with suppress(OSError):
-            if before is None:
-                path.unlink(missing_ok=True)
-            elif path.read_bytes() != before:
-                write_atomic(path, before)
+    def _keep_manifest(self) -> Path | None:
+        """Return a second name of the manifest, by which it can be put back whatever the disk cannot write or sync."""
+        if not self.exists():
+            return None
+        kept = self.path / f".{MANIFEST}.{secrets.token_hex(8)}"
+        try:
+            os.link(self.path / MANIFEST, kept)
+        except OSError:  # file systems without links take a copy
+            write_atomic(kept, (self.path / MANIFEST).read_bytes())
+        return kept
 
     def _check_lock(self) -> None:
         """Raise unless this is the writer of the folder that is there now."""
@@ -504,7 +518,7 @@ def remove_unfinished(path: Path) -> None:
 def _lock(folder: Path) -> IO[bytes]:
     """Lock the folder for writing. The system releases the lock when the process ends, however it ends."""
     path = folder / LOCK
-    if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # opening a pipe would wait for its reader
         raise DamagedFile(f"{path} is not a file: remove it")
     if not os.access(folder, os.W_OK | os.X_OK):  # before the work whose result could not be written
         raise PermissionError(f"{folder} is not writable: open it to read, or change its permissions")
