@@ -5,7 +5,10 @@ import errno
 import os
 import pickle
 import shutil
+import tempfile
 import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,61 @@ def test_a_writer_whose_folder_is_gone_writes_nothing(replaced: bool, tmp_path: 
     index.save(tmp_path / "y")  # nothing is lost
     index.close()
     assert len(Index.open(tmp_path / "y")) == 103
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that other users reach, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+def test_who_may_not_write_a_folder_reads_it(reachable: Path) -> None:
+    """As another user, where this one may do anything."""
+    folder = saved(reachable / "x")
+    for one in (*folder.iterdir(), folder):
+        one.chmod(0o555 if one.is_dir() else 0o444)
+    Index.open(folder).verify()  # imports what the other user may not read
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            before = sorted(folder.iterdir())
+            index = Index.open(folder)
+            index.verify()
+            refused = []
+            for write in (partial(Index.open, folder, mode="a"), partial(index.save, folder)):
+                try:
+                    write()
+                except (PermissionError, InvalidInput) as error:
+                    refused.append(str(error))
+            code = 0 if len(refused) == 2 and sorted(folder.iterdir()) == before else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("moment", [0, 4 * 10**9])
+def test_the_clock_of_files_means_nothing(tmp_path: Path, moment: int) -> None:
+    """After a jump of the clock a reader still sees each commit, and a writer goes on."""
+    folder = saved(tmp_path / "x")
+    reader = Index.open(folder)
+    count = len(reader)
+    with Index.open(folder, mode="a") as writer:
+        for step in range(1, 4):
+            for path in folder.iterdir():
+                os.utime(path, (moment + step % 2, moment + step % 2))
+            writer.add(codes(1, seed=step))
+            writer.commit()
+            for path in folder.iterdir():
+                os.utime(path, (moment, moment))
+            assert reader.refresh()
+            assert len(reader) == count + step
+    assert len(Index.open(folder)) == count + 3
 
 
 @pytest.mark.parametrize("fails", ["the folder", "everything since"])

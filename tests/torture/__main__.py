@@ -17,9 +17,10 @@ import numpy as np
 from tests.torture.run import Tally, run
 
 KINDS = {  # the share of the time, and the heading
-    "system_calls": (0.24, "Writers killed, and disks that fail, at a random system call"),
+    "system_calls": (0.20, "Writers killed, and disks that fail, at a random system call"),
     "power": (0.10, "Power loss"),
     "service": (0.04, "A service killed while clients write"),
+    "chaos": (0.04, "Hostile clients beside an honest one"),
     "files": (0.16, "Damaged files"),
     "forged": (0.10, "Forged files with valid checksums"),
     "arrays": (0.14, "Hostile arrays"),

@@ -20,10 +20,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. Where too
     many connections are open, the one is closed that has waited longest for its client: to send a request or to read
-    an answer, and if there is none of these, to send a body. Silent ones lock nobody out.
+    an answer, or to send a body, whichever more of them wait for. So many of one kind close each other, and lock
+    nobody out.
     """
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
+    most = 1024  # connections that may wait
     idle: "OrderedDict[LimitedProtocol, None]"  # those that wait for a request or for a reader, the longest first
     uploading: "OrderedDict[LimitedProtocol, None]"  # those that wait for a body
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
@@ -40,7 +42,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unanswered: deque[RequestResponseCycle] = deque()
         self._expect()
         self._note()
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+        if len(self.connections) > self.most:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -170,22 +172,21 @@ class LimitedProtocol(HttpToolsProtocol):
         self.loop.call_later(LAST_SECONDS, check)
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for its client, unless that is this one."""
-        for queue in (self.idle, self.uploading):
-            oldest = next(iter(queue), self)
-            if oldest is not self:
-                del queue[oldest]  # it is open until the loop comes to it
-                oldest.transport.abort()
-                return
+        """Close the connection that has waited longest, of those that most connections wait for the same with."""
+        queue = max(self.idle, self.uploading, key=len)
+        oldest = next(iter(queue), self)
+        if oldest is not self:
+            del queue[oldest]  # it is open until the loop comes to it
+            oldest.transport.abort()
 
     def _close(self, *_: Any) -> None:
         self.transport.close()
 
 
-def limited(seconds: float) -> type[LimitedProtocol]:
-    """Return the protocol of one server, with a limit of seconds for a head to arrive."""
+def limited(seconds: float, connections: int) -> type[LimitedProtocol]:
+    """Return the protocol of one server, with limits of seconds for a head to arrive and of connections."""
     return type(
         "LimitedProtocol",
         (LimitedProtocol,),
-        {"seconds": seconds, "idle": OrderedDict(), "uploading": OrderedDict()},
+        {"seconds": seconds, "most": connections, "idle": OrderedDict(), "uploading": OrderedDict()},
     )

@@ -15,6 +15,8 @@ from nestcode.serve.limits import Limits
 from nestcode.serve.protocol import limited
 
 GRACE = 30  # seconds that requests have to finish after a signal
+QUEUE = 2048  # connections that the system holds until they are accepted
+AT_ONCE = 256  # that are accepted before others are read: far fewer than may be open
 FEWEST = 16  # characters of a token
 
 
@@ -44,11 +46,23 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
+class Listening(socket.socket):
+    """A socket with a queue of its own length: asyncio listens with as many as it accepts at once.
+
+    Of thousands that were accepted at once, those beyond the limit would be closed before their requests are read.
+    """
+
+    def listen(self, _: int = QUEUE) -> None:
+        """Let the system hold connections."""
+        super().listen(QUEUE)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family, backlog=2048)
+        bound = socket.create_server((host, port), family=family, backlog=QUEUE)
+        listening = Listening(fileno=bound.detach())
     except OSError as error:
         raise InvalidInput(f"cannot listen on {host} port {port} ({error.strerror}): give another --port") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: answers leave at once
@@ -60,12 +74,13 @@ def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=limited(limits.seconds),
+            http=limited(limits.seconds, limits.connections),
             access_log=False,  # /metrics counts
             log_level="warning",
             server_header=False,
             ws="none",
-            limit_concurrency=limits.connections,
+            limit_concurrency=2 * limits.connections,  # of which those that wait for their clients are closed before
+            backlog=AT_ONCE,
             timeout_graceful_shutdown=GRACE,
         )
     )

@@ -1,0 +1,218 @@
+"""Hostile clients beside an honest one: it is answered, and rightly, and the service keeps within its memory.
+
+Each trial starts a service, lets some attackers loose on it and searches meanwhile. `python -m tests.torture.chaos`
+prints how long the honest client waits, quiet and under each attack.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+
+import nestcode as nc
+from nestcode.serve import Limits, Service, create_app
+from nestcode.serve.server import address_of, listen, make_server
+from nestcode.wire import FLOAT32, HITS, unpack_hits
+from tests.torture.files import CODER, ITEMS
+from tests.torture.run import HANG, Outcome, Trial
+
+ATTACKERS, SEARCHES = 4, 20  # threads of one attack, searches of the honest client beside it
+PAUSE = 0.1  # seconds of an attacker between two rounds: what is tried is not who has the larger machine
+ROOM = 600 << 20  # bytes that an attack may cost beyond what the service takes before: twice the budget of bodies
+LIMITS = Limits(seconds=HANG)
+K = 3
+
+Attack = Callable[[tuple[str, int], Random], None]  # one round of one attacker
+
+
+def trials(random: Random, folder: Path) -> Iterator[Trial]:
+    """Attack after attack on the service of one index."""
+    make_index(folder / "index")
+    while True:
+        for name, attack in ATTACKS.items():
+            yield name, partial(withstand, folder / "index", attack, Random(random.random()))
+
+
+def make_index(folder: Path) -> None:
+    """Save an index with vectors."""
+    index = nc.Index(CODER, vectors="float32")
+    index.add(ITEMS)
+    index.save(folder)
+
+
+# The attacks: each connects, does harm and leaves
+
+
+def connect(address: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(address, timeout=5)
+
+
+def pipeline(address: tuple[str, int], random: Random) -> None:
+    """Thousands of requests at once."""
+    with connect(address) as one:
+        one.sendall(b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n" * random.choice([100, 6000]))
+        one.recv(1)
+
+
+def half_open(address: tuple[str, int], random: Random) -> None:
+    """Hundreds of connections that send half of a head and stay."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(400):
+            one = stack.enter_context(connect(address))
+            one.sendall(b"GET / HTTP/1.1\r\nHost: loc"[: random.randrange(26)])
+        time.sleep(10 * PAUSE)
+
+
+def slow(address: tuple[str, int], random: Random) -> None:
+    """Bodies that do not arrive whole."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            one = stack.enter_context(connect(address))
+            one.sendall(head(FLOAT32, LIMITS.body) + bytes(random.choice([10, 1 << 20])))
+
+
+def oversized(address: tuple[str, int], random: Random) -> None:
+    """JSON of millions of values, and bodies beyond the limits."""
+    size = random.choice([LIMITS.json - 100, LIMITS.json + 100, 12 << 20])
+    one = random.choice([b"0,", b"[],", b'"a":0,', b'"",'])
+    start = random.choice([b'{"vectors":[', b'{"vectors":[[', b'{"filter":[', b'{"ids":[', b"{"])
+    body = (start + one * (size // len(one)))[:size]
+    post(address, "application/json", body, len(body))
+
+
+def lying(address: tuple[str, int], random: Random) -> None:
+    """Bodies of another length or kind than their heads say."""
+    body = random.randbytes(random.randrange(5000))
+    kind = random.choice([FLOAT32, "application/json", HITS, "text/plain"])
+    post(address, kind, body, random.choice([0, len(body) // 2, len(body) * 2, 10**15]))
+
+
+def post(address: tuple[str, int], kind: str, body: bytes, length: int) -> None:
+    with connect(address) as one:
+        one.sendall(head(kind, length) + body)
+        one.recv(1)
+
+
+def head(kind: str, length: int) -> bytes:
+    lines = "POST /v1/search HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", f"Content-Length: {length}"
+    return "\r\n".join((*lines, "\r\n")).encode()
+
+
+ATTACKS: dict[str, Attack] = {
+    "pipelining": pipeline,
+    "half-open connections": half_open,
+    "bodies that stall": slow,
+    "oversized JSON": oversized,
+    "lengths and types that lie": lying,
+}
+
+
+# The service, the honest client and the judgment
+
+
+def withstand(folder: Path, attack: Attack, random: Random) -> Outcome:
+    """Attack a service while an honest client searches."""
+    with serving(folder) as (child, url), attacked(url, attack, random):
+        before = memory(child)
+        search(url, SEARCHES)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the service ended"
+        spent = memory(child) - before
+        assert spent < ROOM, f"the attack cost {spent >> 20} MiB"
+    return "intact"
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[int, str]]:
+    """Serve an index in a forked child, and yield its process id and its address."""
+    with listen("127.0.0.1", 0) as listening:
+        url, child = address_of(listening), os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it warns of every invalid request
+                make_server(create_app(Service(folder, threads=1, limits=LIMITS)), LIMITS).run(sockets=[listening])
+            os._exit(1)
+    try:
+        search(url, 1)
+        yield child, url
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def attacked(url: str, attack: Attack, random: Random) -> Iterator[None]:
+    """Let attackers loose on a service, in a process of their own."""
+    parts = urlsplit(url)
+    address = parts.hostname or "", parts.port or 0
+
+    def repeat(own: Random) -> None:
+        while True:
+            with contextlib.suppress(OSError):  # they are cut off
+                attack(address, own)
+            time.sleep(PAUSE)
+
+    child = os.fork()
+    if child == 0:
+        for _ in range(ATTACKERS):
+            threading.Thread(target=repeat, args=(Random(random.random()),)).start()
+        while True:
+            signal.pause()
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def search(url: str, count: int) -> list[float]:
+    """Search for items with new connections, and return the seconds of each answer; what is refused is asked again."""
+    seconds = []
+    for row in ITEMS[:count]:
+        start = time.perf_counter()
+        headers = {"Content-Type": FLOAT32, "Accept": HITS}
+        ask = partial(httpx.post, f"{url}v1/search?k={K}", content=row.tobytes(), headers=headers, timeout=HANG)
+        while (sent := ask()).status_code == 503 and time.perf_counter() < start + HANG:
+            time.sleep(PAUSE)
+        seconds.append(time.perf_counter() - start)
+        assert sent.status_code == 200, sent.text
+        assert unpack_hits(sent.content, 1, K).distances[0, 0] == 0
+    return seconds
+
+
+def memory(child: int) -> int:
+    """Return the most bytes that a process has taken so far."""
+    status = Path(f"/proc/{child}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def main() -> None:
+    """Print the median and the 99th percentile of the honest client's waits, quiet and under each attack."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    attacks: dict[str, Attack] = {"quiet": lambda *_: time.sleep(0.1), **ATTACKS}
+    print("| | median, ms | p99, ms | p99 to quiet | memory, MiB |\n|---|--:|--:|--:|--:|")
+    quiet = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        make_index(Path(folder) / "index")
+        for name, attack in attacks.items():
+            with serving(Path(folder) / "index") as (child, url), attacked(url, attack, Random(0)):
+                waits = 1e3 * np.array(search(url, count))
+                worst = float(np.quantile(waits, 0.99))
+                quiet = quiet or worst
+                spent = memory(child) >> 20
+            print(f"| {name} | {np.median(waits):.1f} | {worst:.1f} | {worst / quiet:.1f} | {spent} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
