@@ -188,26 +188,29 @@ class Searcher:
     def _execute(self, selection: Selection, request: Request, plan: Plan, k: int) -> Hits:
         """Return the hits of all queries: those of the plan's operator, and of a scan where that was given up."""
         n = len(request)
-        ids, distances = np.full((n, k), -1, np.int64), np.full((n, k), np.inf, np.float32)
-        compared = np.full(n, -1, dtype=np.int64)
-        if selection.count == 0:
-            _ = request.rows  # raises where queries are not finite
-            compared[:] = 0
-        elif plan.operator != "scan":
-            for first in range(0, n, QUERIES):
-                some = slice(first, min(first + QUERIES, n))
-                part = request if n <= QUERIES else request.part(some.start, some.stop)
-                self._find(selection, part, plan, ids[some], distances[some], compared[some])
-        left = np.flatnonzero(compared < 0)
-        changes = np.flatnonzero(np.diff(compared < 0, prepend=False, append=False))
-        for start, stop in changes.reshape(-1, 2).tolist():  # adjacent queries are scanned together
-            part = request if stop - start == n else request.part(start, stop)
-            if not scan(selection, part, ids[start:stop], distances[start:stop]):
-                _ = request.rows  # raises where queries are not finite, or too long
-                raise _out_of_range()
-        compared[left] = selection.count
-        _check_range(distances, ids)
+        ids, distances, compared = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(n, np.int64)
+        if plan.operator == "scan" or selection.count == 0:
+            self._scan(selection, request, ids, distances)
+            compared.fill(selection.count)
+            return Hits(ids, distances, compared)
+        for first in range(0, n, QUERIES):
+            some = slice(first, min(first + QUERIES, n))
+            part = request if n <= QUERIES else request.part(some.start, some.stop)
+            self._find(selection, part, plan, ids[some], distances[some], compared[some])
+        if n and compared.min() < 0:
+            changes = np.flatnonzero(np.diff(compared < 0, prepend=False, append=False))
+            for start, stop in changes.reshape(-1, 2).tolist():  # adjacent queries are scanned together
+                self._scan(selection, request.part(start, stop), ids[start:stop], distances[start:stop])
+            compared[compared < 0] = selection.count
         return Hits(ids, distances, compared)
+
+    def _scan(self, selection: Selection, request: Request, ids: Ids, distances: Floats) -> None:
+        """Write the nearest items of each query by comparing all of them."""
+        if not selection.count and not request.by_codes:
+            _ = request.rows  # raises where queries are not finite, or too long
+        if not scan(selection, request, ids, distances):
+            _ = request.rows
+            raise _out_of_range()
 
     def _find(
         self, selection: Selection, request: Request, plan: Plan, ids: Ids, distances: Floats, compared: Ids
@@ -230,6 +233,7 @@ class Searcher:
         near = self._rerank(prepared, request, hits, positions)
         near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances, ids, threads)
+        _check_range(distances, ids)
         self._rerank_more(selection, request, plan, scores, near, ids, distances, compared)
 
     def _rerank_more(
