@@ -535,7 +535,8 @@ class CodeScan {
     bool search_alone(const Real* row, const Items& items, Metric metric, const NearestHits& hits, std::size_t q,
                       Simd simd, std::size_t threads) const {
         RowBatch batch(projection_, 1, simd);
-        if (!batch.prepare(row, 1) || !keeps_digits(batch.square(0), metric)) return false;
+        if (!batch.prepare(row, 1)) return false;
+        if (!RowBatch::in_range(batch.square(0)) || !keeps_digits(batch.square(0), metric)) return false;
         const Query query = prepared(batch, 0, metric);
         std::vector<float> estimates(items.count);
         estimate(query, items, metric, estimates.data(), simd, threads);

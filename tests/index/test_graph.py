@@ -373,6 +373,16 @@ def test_what_was_tuned_for_walks_is_no_budget_of_lists(tmp_path: Path) -> None:
         assert Index.open(tmp_path / "index", memory=memory).evaluate(Q, 10).candidates == expected
 
 
+@pytest.mark.filterwarnings("ignore:the data fills")
+def test_a_graph_of_equal_items_is_saved_and_opened(tmp_path: Path) -> None:
+    rows = np.ones((ROWS, 8), dtype=np.float32)
+    index = Index(LinearCoder(32).fit(rows), graph=True)
+    index.add(rows)
+    index.save(tmp_path / "index")
+    with Index.open(tmp_path / "index") as opened:
+        assert opened.search(rows[0], 3).ids.tolist() == index.search(rows[0], 3).ids.tolist()
+
+
 def test_merging_keeps_graphs_only_where_they_are_wanted() -> None:
     index, bare = plain(), Index(coder())
     bare.merge(index)

@@ -112,10 +112,11 @@ def test_queries_may_be_given_in_any_form(kind: str, vectors: Any) -> None:
             np.repeat(Q, 2, 1)[:, ::2],
         ):
             assert_same_but_ties(index.search(queries, 5, **budget), expected, atol=2e-4)
-        for q in (0, 7):
-            one = index.search(Q[q], 5, **budget)
-            assert_same_but_ties(one, Hits(expected.ids[q], expected.distances[q], expected.compared[q]), atol=2e-4)
-            assert one.compared == expected.compared[q]
+        alone = Hits(expected.ids[7], expected.distances[7], expected.compared[7])
+        for query in (Q[7], Q[7].tolist(), Q[7].astype(">f4"), np.repeat(Q[7], 2)[::2]):
+            one = index.search(query, 5, **budget)
+            assert_same_but_ties(one, alone, atol=2e-4)
+            assert one.compared == alone.compared
 
 
 @stores
@@ -137,6 +138,17 @@ def test_zero_tiny_and_long_queries_are_answered(own: Any, metric: Any, vectors:
         for budget in budgets:
             with pytest.raises(InvalidInput, match="data must be finite"):
                 index.search(queries, 5, metric=metric, **budget)
+
+
+@pytest.mark.filterwarnings("ignore:the data fills")
+@pytest.mark.parametrize("vectors", [None, "float32"])
+@pytest.mark.parametrize("kind", [LinearCoder, CellCoder])
+def test_zeros_alone_are_searched_by_angle(kind: Any, vectors: Any) -> None:
+    index = Index(kind(16, metric="cosine").fit(np.zeros((50, 8), dtype=np.float32)), vectors=vectors)
+    index.add(np.zeros((50, 8), dtype=np.float32))
+    for budget in ({}, {"candidates": 10}):
+        for queries in (np.ones(8, dtype=np.float32), np.zeros((2, 8))):
+            assert (index.search(queries, 2, **budget).distances == 2).all()
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ class IndexReader:
             k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold this number of
                 items; a walk on a graph keeps this number of nodes (ef). More find more and take longer; all items make
-                the search exhaustive. By default what `tune` chose; otherwise 10,000 items and 2 % of the others, and
+                the search exhaustive. By default what `tune` chose; otherwise 10,000 items and 2 % of all, and
                 more where many hits lie in the lists probed last, or 4 k and at least 100 on a graph.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones. By default what
                 `tune` chose; otherwise 10 k and at least 100, and more while others may be nearer.

@@ -265,8 +265,8 @@ class Store:
                 return known
         name, degree = checked_name(entry["name"], NUMBER), checked_int(entry["degree"], DEGREE, DEGREE)
         specs: dict[str, Spec] = {"neighbors": (np.dtype("<u4"), (count, degree))}
-        if "layout" in entry:
-            specs["groups"] = np.dtype("|u1"), (count, checked_int(entry["columns"], 1, MAX_BITS // 8))
+        if "layout" in entry:  # no columns where all items are alike
+            specs["groups"] = np.dtype("|u1"), (count, checked_int(entry["columns"], 0, MAX_BITS // 8))
             specs["corrections"] = np.dtype("<f2"), (2, count)
         mapped = self._map_arrays(name, specs, dict.fromkeys(specs, BLOCK), entry["sums"])
         arrays = {key: one.array for key, one in mapped.items()}

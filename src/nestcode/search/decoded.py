@@ -78,7 +78,7 @@ class ProjectedScorer(DecodedScorer):
         self.mean_square = float(projection.mean @ projection.mean)
         variance = coder.expected_error(0) * len(projection.mean)
         norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
-        self.unit = norm if abs(norm - 1) >= NEAR_ONE else np.float32(1)
+        self.unit = norm if norm > 0 and abs(norm - 1) >= NEAR_ONE else np.float32(1)
         self._list_centroids = lru_cache(maxsize=4)(partial(_list_centroids, proxy(self)))  # no reference cycle
 
     @property

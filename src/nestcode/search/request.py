@@ -93,6 +93,11 @@ class Request:
         return own
 
     @property
+    def row(self) -> NDArray[Any]:
+        """The only row as the core reads it, (features,)."""
+        return self.given if self.given.ndim == 1 else self.given[0]
+
+    @property
     def batch_given(self) -> NDArray[Any]:
         """The rows as the core reads them, (n, features)."""
         return self.given[None] if self.given.ndim == 1 else self.given

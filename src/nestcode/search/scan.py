@@ -38,7 +38,7 @@ def scan(selection: Selection, request: Request, ids: Ids, distances: Floats) ->
         for known, _, codes in selection.items():
             _core.scan_hamming(packed, codes.packed, known, distances, ids, request.threads)
         return True
-    queries = request.given if ids.ndim == 1 else request.batch_given
+    queries = request.row if ids.ndim == 1 else request.batch_given
     how = request.metric, distances, ids, request.threads
     if request.vectors is None:
         vectors = prepared.scanned_vectors if request.rank == "exact" else prepared.decoded_vectors

@@ -181,9 +181,8 @@ class Searcher:
         reranker = prepared.reranker(by_vectors=request.rank == "exact", given=request.vectors is not None)
         if reranker == "caller":
             return -1
-        row = request.given if request.given.ndim == 1 else request.given[0]
         searcher = prepared.row_searcher(request.metric, reranker)
-        return searcher.search_one(selection.core, row, plan.budget, ids, distances)
+        return searcher.search_one(selection.core, request.row, plan.budget, ids, distances)
 
     def _execute(self, selection: Selection, request: Request, plan: Plan, k: int) -> Hits:
         """Return the hits of all queries: those of the plan's operator, and of a scan where that was given up."""

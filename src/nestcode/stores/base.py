@@ -223,7 +223,7 @@ class CodeStore(ABC):
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
-                by default 10,000 and 2 % of the others. All candidates are ranked by
+                by default 10,000 and 2 % of all. All candidates are ranked by
                 their whole codes.
             rerank: how many of them are reranked by `vectors`, or by what a network decodes; by default 10 k and at
                 least 100.
