@@ -102,7 +102,8 @@ def test_queries_may_be_given_in_any_form(kind: str, vectors: Any) -> None:
     coder = AdaptiveCoder(16, beams=1).fit(X) if kind == "adaptive" else fitted(kind)
     index = Index(coder, vectors=vectors)
     index.add(X)
-    for budget in ({}, {"candidates": 60}, {"filter": np.arange(0, ROWS, 3)}):
+    budgets: list[dict[str, Any]] = [{}, {"candidates": 60}, {"filter": np.arange(0, ROWS, 3)}]
+    for budget in budgets:
         expected = index.search(Q, 5, **budget)
         for queries in (
             Q.tolist(),
@@ -146,7 +147,8 @@ def test_zero_tiny_and_long_queries_are_answered(own: Any, metric: Any, vectors:
 def test_zeros_alone_are_searched_by_angle(kind: Any, vectors: Any) -> None:
     index = Index(kind(16, metric="cosine").fit(np.zeros((50, 8), dtype=np.float32)), vectors=vectors)
     index.add(np.zeros((50, 8), dtype=np.float32))
-    for budget in ({}, {"candidates": 10}):
+    budgets: list[dict[str, Any]] = [{}, {"candidates": 10}]
+    for budget in budgets:
         for queries in (np.ones(8, dtype=np.float32), np.zeros((2, 8))):
             assert (index.search(queries, 2, **budget).distances == 2).all()
 
