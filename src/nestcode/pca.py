@@ -19,7 +19,7 @@ from nestcode.arrays import Doubles
 from nestcode.errors import OutOfMemory
 from nestcode.storage import physical_memory
 
-FEW = 2  # times as many features as rows, and a covariance is kept as its rows
+FEATURES_PER_ROW = 2  # with more, a covariance is kept as its rows
 GROWTH = 1e9  # of the largest unit over the smallest in one round: more would lose the small ones to rounding
 DEGREES = range(2, 21)
 TINY, NOISE = np.finfo(np.float64).tiny, 1e-14
@@ -47,7 +47,7 @@ class Moments:
             self._add_products(rows)
         else:
             self._rows.append(rows.copy())
-            if FEW * sum(map(len, self._rows)) > rows.shape[1]:
+            if FEATURES_PER_ROW * sum(map(len, self._rows)) > rows.shape[1]:
                 self._multiply()
         self.count += len(rows)
 

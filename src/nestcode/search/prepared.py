@@ -34,7 +34,7 @@ from nestcode.search.runs import MISSING, Positions, Snapshot
 from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
 from nestcode.search.vectors import VECTOR_ARRAYS, RunVectors, VectorType
 
-MOST_PLANS = 256  # that are kept
+CACHED_PLANS = 256
 EXPANDED_BYTES = 8 << 20  # of integers that are kept as float32, which one query scans in half the time
 DECODED_BYTES = 64 << 20  # of codes that are kept as vectors: those of bit planes are scanned as they are
 NO_CENTROIDS, NO_BITS = np.zeros((1, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
@@ -102,7 +102,7 @@ class PreparedSnapshot:
         key = allowed, k, type(k), candidates, type(candidates), rerank, type(rerank), effort, vectors, fetched
         known = self._plans.get(key)
         if known is None:
-            if len(self._plans) >= MOST_PLANS:
+            if len(self._plans) >= CACHED_PLANS:
                 self._plans.clear()
             work = self._work(vectors)
             known = self._plans[key] = make_plan(work, allowed, k, candidates, rerank, effort, fetched=fetched)
@@ -318,16 +318,16 @@ class Selection:
         """The ids of the items, ascending: the order in which given vectors lie in memory."""
         return np.sort(self.ids)
 
-    def items(self) -> list[tuple[Ids, Ids, Codes]]:
-        """Return the ids, the positions in all runs and the codes of the items, run by run."""
+    def items(self) -> list[tuple[Ids, Codes]]:
+        """Return the ids and the codes of the items, run by run."""
         found, prepared = [], self.prepared
         for run in prepared.runs:
             run.mapped.touch(but=VECTOR_ARRAYS)
-        for run, rows, kept, end in zip(prepared.runs, prepared._rows, self._kept, prepared.ends, strict=True):
-            ids, positions = run.ids, np.arange(end - len(run.ids), end)
+        for run, rows, kept in zip(prepared.runs, prepared._rows, self._kept, strict=True):
+            ids = run.ids
             if kept is not None:
-                ids, rows, positions = ids[kept], rows[kept], positions[kept]
-            found.append((ids.astype(np.int64, copy=False), positions, Codes.unchecked(rows, prepared.snapshot.width)))
+                ids, rows = ids[kept], rows[kept]
+            found.append((ids.astype(np.int64, copy=False), Codes.unchecked(rows, prepared.snapshot.width)))
         return found
 
 

@@ -35,7 +35,7 @@ def scan(selection: Selection, request: Request, ids: Ids, distances: Floats) ->
     if request.by_codes:
         assert request.codes is not None
         packed = request.packed(request.codes.width)
-        for known, _, codes in selection.items():
+        for known, codes in selection.items():
             _core.scan_hamming(packed, codes.packed, known, distances, ids, request.threads)
         return True
     queries = request.row if ids.ndim == 1 else request.batch_given
@@ -59,7 +59,7 @@ def _decoded(selection: Selection) -> Iterator[tuple[_core.VectorRuns, Ids, Ids]
     """Yield what all codes decode to, the positions of vectors, and ids."""
     scorer = selection.prepared.scorer
     assert isinstance(scorer, DecodedScorer)
-    for ids, _, codes in selection.items():
+    for ids, codes in selection.items():
         for first in range(0, len(ids), ITEMS):
             own = ids[first : first + ITEMS]
             yield _block(scorer.coder.decode(codes[first : first + ITEMS])), np.arange(len(own)), own
