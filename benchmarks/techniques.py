@@ -2,6 +2,7 @@
 
     noise        input corruption and dropout       test MSE by length
     sweep        unit sweeping                      filters, and test MSE by length
+    passes       unit sweeping, by gradient         test MSE by length
     hidden       unit sweeping, deep and tied       test MSE by length, with hidden layers frozen or not
     refit        refit of a linear decoder          test MSE by length
     searches     line searches on bits              share of strong Wolfe searches, test MSE by length
@@ -28,6 +29,7 @@ import _technique_hidden
 import _technique_invariance
 import _technique_nesting
 import _technique_noise
+import _technique_passes
 import _technique_penalty
 import _technique_refit
 import _technique_searches
@@ -38,6 +40,7 @@ Rows = list[dict[str, Any]]
 TECHNIQUES: dict[str, Callable[[bool], tuple[Rows, Figure]]] = {
     "noise": _technique_noise.measure,
     "sweep": _technique_sweep.measure,
+    "passes": _technique_passes.measure,
     "hidden": _technique_hidden.measure,
     "refit": _technique_refit.measure,
     "searches": _technique_searches.measure,

@@ -69,7 +69,9 @@ def test_a_run_interrupted_by_ctrl_c_resumes_bit_for_bit(kind: str, at: int, tmp
     training, (whole, reports) = settings(kind), uninterrupted(kind)
     run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1000}
     source = Digits(interrupt(), at, rows=training.batch_size)
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after step \d+: resume from .*run\.ckpt"):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"stopped after step \d+: resume from .*run\.ckpt with resume=True .*--resume"
+    ):
         learn(training, source, **run)
     resumed, again = learn(training, **run, resume=True)
     assert_same(whole, state(resumed))

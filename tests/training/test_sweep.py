@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Empirical, Geometric, Mixture
-from nestcode.nn import Binarize, Groups, OrderedAutoencoder
+from nestcode.nn import Binarize, Groups, OrderedAutoencoder, OrderedNetwork
 from nestcode.nn.layers import Block, Encoder
+from nestcode.nn.modes import evaluation_mode
 from nestcode.training import Run, Sweep, Training, train
 from nestcode.training.sweep import Sweeper
 from tests.training.runs import assert_same, learn, network, settings, state
@@ -63,6 +65,62 @@ def test_blocks_share_the_steps_that_remain_and_the_last_is_never_frozen() -> No
     for step in range(9):
         sweeper.check(step)
     assert model.frozen == 6
+
+
+class _Watched(Sweeper):
+    """Records, after every step, what frozen units encode and decode to, and whether hidden layers are frozen."""
+
+    seen: list[tuple[bool, int, Tensor, Tensor]]
+
+    def check(self, step: int) -> bool:
+        changed, model = super().check(step), self.model
+        if model.frozen:
+            self.seen.append((model.hidden_frozen, model.frozen, *prefix(model, model.frozen)))
+        return changed
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int, Tensor, Tensor]]:
+    seen: list[tuple[bool, int, Tensor, Tensor]] = []
+    monkeypatch.setattr(_Watched, "seen", seen, raising=False)
+    monkeypatch.setattr("nestcode.training.autoencoder.Sweeper", _Watched)
+    return seen
+
+
+def prefix(model: OrderedNetwork, units: int) -> tuple[Tensor, Tensor]:
+    with torch.no_grad(), evaluation_mode(model):
+        code = model.encode(probe())[:, :units]
+        return code, model.decode(code)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("unit", ["real", "0 and 1", "-1 and 1"])
+@pytest.mark.parametrize("kind", ["adam", "conjugate"])
+@pytest.mark.parametrize("layers", [(), (24,)])
+def test_a_swept_prefix_keeps_its_reconstruction_bit_for_bit_to_the_end_of_training(
+    watched: list[tuple[bool, int, Tensor, Tensor]], layers: tuple[int, ...], kind: str, unit: str, tied: bool
+) -> None:
+    """From when its last unit was frozen on; with hidden layers, from when these were frozen too."""
+    bits = None if unit == "real" else Binarize(8, 0.3, signed=unit == "-1 and 1")
+    model = network(layers=layers, tied=tied, binarize=bits)
+    sweep = Sweep(after=0.2, blocks=4, hidden=1.0)
+    learn(settings(kind, sweep=sweep, steps=16, weight_decay=0.1), digits()[0][:400], model)
+    assert {frozen for held, frozen, _, _ in watched if held} == {2, 4, 6}
+    for held, frozen, code, decoded in watched:
+        last_code, last_decoded = prefix(model, frozen)
+        assert torch.equal(code, last_code) or not held
+        assert torch.equal(decoded, last_decoded) or not held
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_hidden_layers_that_are_trained_to_the_end_still_change_swept_prefixes(
+    watched: list[tuple[bool, int, Tensor, Tensor]], tied: bool
+) -> None:
+    model = network(tied=tied)
+    learn(settings(sweep=Sweep(after=0.2, blocks=4, hidden=0.0), steps=16), digits()[0][:400], model)
+    held, frozen, _, decoded = watched[0]
+    assert not held
+    assert not torch.equal(decoded, prefix(model, frozen)[1])
 
 
 @pytest.mark.parametrize(("hidden", "when"), [(0.0, None), (0.1, 3), (1.0, 1)])

@@ -101,12 +101,14 @@ class OrderedAutoencoder(OrderedNetwork):
         units = check_int(units, "units", least=1)
         self.freeze_hidden()
         self.freeze(self.width)
-        self.decoder.requires_grad_(False)
         self._own_encoder().grow(units)
         self.width += units
         self.set_lengths(self.lengths)
         if self.binarize is not None:
             self.binarize.grow(units)
+
+    def _freeze_decoder(self) -> None:
+        self.decoder.requires_grad_(False)  # hidden layers and biases: units' decoder weights lie in the encoder
 
     def set_linear_decoder(self, weight: Tensor, bias: Tensor) -> None:
         """Replace a decoder without hidden layers, (features, width) and (features,); tied weights are untied."""

@@ -167,23 +167,30 @@ class OrderedNetwork(nn.Module):
     def freeze(self, units: int) -> None:
         """Freeze the first `units`: their encoder weights, biases and decoder weights.
 
-        They get no gradient any more. Call `restore_frozen` after each step of an optimizer with momentum. Their
-        codes stay as they are once the hidden layers below are frozen too; until then their thresholds follow.
+        They get no gradient any more. Call `restore_frozen` after each step of an optimizer with momentum. Without
+        hidden layers, or once these are frozen too, the thresholds of frozen units and what the decoder shares are
+        frozen with them: codes and reconstructions of frozen units then stay the same, bit for bit.
         """
         encoder = self._own_encoder()
         if not encoder.frozen <= units <= self.width:
             raise InvalidInput(f"units must be from {encoder.frozen}, frozen before, to {self.width}, got {units}")
         encoder.freeze(units)
-        self._hold_thresholds()
+        self._hold_shared()
 
     def freeze_hidden(self) -> None:
-        """Freeze the hidden layers of the encoder; in a tied network these are the decoder's weights too."""
+        """Freeze the hidden layers of the encoder; once units are frozen too, also what the decoder shares."""
         self._own_encoder().hidden.requires_grad_(False)
-        self._hold_thresholds()
+        self._hold_shared()
 
-    def _hold_thresholds(self) -> None:
-        if self.binarize is not None and self.hidden_frozen:
-            self.binarize.frozen = self.frozen
+    def _hold_shared(self) -> None:
+        """Freeze what codes and reconstructions of frozen units depend on beside these units."""
+        if self.frozen and self.hidden_frozen:
+            self._freeze_decoder()
+            if self.binarize is not None:
+                self.binarize.frozen = self.frozen
+
+    def _freeze_decoder(self) -> None:
+        """Freeze the decoder's parameters that do not belong to a unit."""
 
     def unfreeze(self, units: int = 0) -> None:
         """Train all but the first `units` again, with the hidden layers and the decoder."""
@@ -191,6 +198,7 @@ class OrderedNetwork(nn.Module):
         self.decoder.requires_grad_()
         if self.binarize is not None:
             self.binarize.frozen = min(units, self.binarize.frozen)
+        self._hold_shared()
 
     def blocks(self) -> list[int]:
         """Return the widths that the code grew by, first to last."""

@@ -4,9 +4,14 @@ Early units are kept in every truncation and converge first; a decaying distribu
 the first units are frozen, they get no gradient, and lengths are drawn conditionally on reaching past them: the first
 unit that is still trained is kept in every draw.
 
-Frozen is what belongs to a unit alone: its encoder weights and bias, its decoder weights. Hidden layers serve all units
-and are trained to the end, or until they have converged: the codes of frozen units change through them only. As long as
-they are trained, half of the lengths are drawn from the whole distribution, or short prefixes would be forgotten.
+Without hidden layers all that a swept prefix depends on is frozen with it: the units' encoder weights, biases and
+thresholds, their decoder weights, and the decoder's output bias, which all units share. Codes and reconstructions of
+swept prefixes then stay the same, bit for bit.
+
+Hidden layers serve all units and are trained to the end, or until they have converged: codes and reconstructions of
+swept prefixes change through them and through the decoder's biases, until both are frozen together. As long as they are
+trained, half of the lengths are drawn from the whole distribution, or short prefixes would be forgotten. A classifier's
+head is trained to the end too: only the codes of its frozen units stay.
 """
 
 from dataclasses import dataclass
@@ -37,8 +42,9 @@ class Sweep:
         checks: for convergence, in the time of each block.
         tolerance: a block has converged when at most this share of the bits of each of its units changed since the
             last check. For rectified units, the share of their squared norm that changed.
-        hidden: the hidden layers of the encoder are frozen when at most this share of the frozen units' bits changed
-            since the last check: 0 trains them to the end, 1 freezes them right after the first block.
+        hidden: the hidden layers, and the decoder's biases with them, are frozen when at most this share of the frozen
+            units' bits changed since the last check: 0 trains them to the end, 1 freezes them right after the first
+            block.
 
     """
 

@@ -39,5 +39,7 @@ class GracefulInterrupt:
         """End the run as the signal would have."""
         if self.signal == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
-        where = "nothing was saved, as there is no checkpoint" if checkpoint is None else f"resume from {checkpoint}"
+        where = "nothing was saved, as there is no checkpoint"
+        if checkpoint is not None:
+            where = f"resume from {checkpoint} with resume=True (nestcode fit: --resume)"
         raise KeyboardInterrupt(f"stopped after step {step}: {where}")
