@@ -50,6 +50,11 @@ def test_the_core_runs_without_torch() -> None:
     assert run.returncode == 0, run.stderr
 
 
+def test_a_big_endian_machine_is_refused_by_name() -> None:
+    run = python("import sys; sys.byteorder = 'big'; import nestcode")
+    assert "ImportError: Nestcode needs a little-endian machine" in run.stderr
+
+
 def test_the_test_notices_torch() -> None:
     assert heavy_modules("import nestcode; nestcode.nn") == {"numpy", "torch"}
     assert python(FORBID.format(names={"torch"}) + "import torch").returncode != 0

@@ -28,27 +28,49 @@ def programs() -> Path | None:
 
 @contextmanager
 def running_server(folder: Path) -> Iterator[str]:
-    """Start a server with its data and its socket in a folder, and yield its connection string."""
-    programs_folder = programs()
-    assert programs_folder is not None
-    options: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+    """Make a cluster in a folder, start its server, and yield its connection string."""
+    make_cluster(folder)
+    with started(folder) as (dsn, _):
+        yield dsn
+
+
+def make_cluster(folder: Path) -> None:
+    """Make the files of a server in a folder."""
+    if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody")
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-        options |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-    data = folder / "data"
     init = ["--no-sync", "--auth=trust", "--username=nestcode", "--encoding=UTF8", "--locale=C"]
-    subprocess.run([programs_folder / "initdb", "-D", data, *init], check=True, **options)
+    subprocess.run([_programs() / "initdb", "-D", folder / "data", *init], check=True, **_options(folder))
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Start the server of a cluster, with its socket in the folder, and yield its connection string and its process."""
     settings = ["listen_addresses=", "fsync=off", "full_page_writes=off", "autovacuum=off", "shared_buffers=16MB"]
-    command = [f"{programs_folder}/postgres", "-D", str(data), "-k", str(folder), *(f"-c{one}" for one in settings)]
-    server: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
+    command = [f"{_programs()}/postgres", "-D", f"{folder}/data", "-k", str(folder), *(f"-c{one}" for one in settings)]
+    server: subprocess.Popen[bytes] = subprocess.Popen(command, **_options(folder))
     try:
         dsn = f"host={folder} user=nestcode dbname=postgres"
         _wait_for(dsn, server)
-        yield dsn
+        yield dsn, server
     finally:
         server.send_signal(signal.SIGQUIT)
         server.wait()
+
+
+def _programs() -> Path:
+    found = programs()
+    assert found is not None
+    return found
+
+
+def _options(folder: Path) -> dict[str, Any]:
+    """Return how programs of PostgreSQL are started, which refuses to run as root."""
+    options: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        options |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    return options
 
 
 def _wait_for(dsn: str, server: subprocess.Popen[bytes]) -> None:

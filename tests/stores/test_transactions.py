@@ -1,6 +1,8 @@
 """The user's transactions, filters in SQL, broken connections, and readers beside a writer."""
 
+import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from nestcode.stores import SqliteStore, postgres
 from nestcode.stores.lmdb import LmdbStore
 from nestcode.stores.postgres import PostgresStore
 from tests.stores.conftest import Create
+from tests.stores.server import make_cluster, private_folder, programs, started
 from tests.stores.test_laws import IDS, QUERIES, X, clustered
 
 NUMBERS = count()
@@ -394,6 +397,53 @@ def test_a_connection_that_drops_while_items_arrive_leaves_none(dsn: str, monkey
         assert len(again) == 5
         again.add(CODES[5:], np.arange(5, 40))
         assert again.codes(np.arange(40)) == CODES
+
+
+def test_a_server_that_is_killed_keeps_what_it_acknowledged() -> None:
+    """Between two calls, and while items arrive: a store that is opened again goes on."""
+    if programs() is None or not Path("/proc/self/task").exists():
+        pytest.skip("PostgreSQL on Linux is needed: apt-get install postgresql")
+    with private_folder() as folder:
+        make_cluster(folder)
+        with started(folder) as (dsn, server):
+            store = PostgresStore.create(dsn, width=13, table="killed")
+            store.add(CODES[:5], np.arange(5))
+            kill(server)
+            for _ in range(2):
+                with pytest.raises(psycopg.OperationalError):
+                    store.add(CODES[5:9], np.arange(5, 9))
+                with pytest.raises(psycopg.OperationalError):
+                    len(store)
+            store.close()
+            with pytest.raises(psycopg.OperationalError):
+                PostgresStore.open(dsn, table="killed")
+        with started(folder) as (dsn, server), PostgresStore.open(dsn, table="killed") as store:
+            assert store.codes(np.arange(5)) == CODES[:5]
+            messages = postgres._copy_messages
+
+            def interrupted(items: Scan) -> Iterator[bytes]:
+                for place, message in enumerate(messages(items)):
+                    if place == 3:
+                        kill(server)
+                    yield message
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(postgres, "_copy_messages", interrupted)
+                patch.setattr(postgres, "COPIED", 4)
+                with pytest.raises(psycopg.OperationalError):
+                    store.add(CODES[5:], np.arange(5, 40))
+        with started(folder) as (dsn, _), PostgresStore.open(dsn, table="killed") as store:
+            assert len(store) == 5
+            store.add(CODES[5:], np.arange(5, 40))
+            assert store.codes(np.arange(40)) == CODES
+
+
+def kill(server: subprocess.Popen[bytes]) -> None:
+    """End a server and its processes, as a power failure of its machine would."""
+    for own in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
+        os.kill(int(own), signal.SIGKILL)
+    server.kill()
+    server.wait()
 
 
 DYING = """

@@ -28,10 +28,11 @@ from nestcode.wire import FLOAT32, HITS, unpack_hits
 from tests.torture.files import CODER, ITEMS
 from tests.torture.run import HANG, Outcome, Trial
 
-ATTACKERS, SEARCHES = 4, 20  # threads of one attack, searches of the honest client beside it
+ATTACKERS, SEARCHES = 4, 10  # threads of one attack, searches of the honest client beside it
 PAUSE = 0.1  # seconds of an attacker between two rounds: what is tried is not who has the larger machine
 ROOM = 600 << 20  # bytes that an attack may cost beyond what the service takes before: twice the budget of bodies
-LIMITS = Limits(seconds=HANG)
+LARGE = 8 << 20  # bytes of a file that is served
+LIMITS = Limits(seconds=HANG, connections=256)
 K = 3
 
 Attack = Callable[[tuple[str, int], Random], None]  # one round of one attacker
@@ -39,17 +40,18 @@ Attack = Callable[[tuple[str, int], Random], None]  # one round of one attacker
 
 def trials(random: Random, folder: Path) -> Iterator[Trial]:
     """Attack after attack on the service of one index."""
-    make_index(folder / "index")
+    make_data(folder)
     while True:
         for name, attack in ATTACKS.items():
-            yield name, partial(withstand, folder / "index", attack, Random(random.random()))
+            yield name, partial(withstand, folder, attack, Random(random.random()))
 
 
-def make_index(folder: Path) -> None:
-    """Save an index with vectors."""
+def make_data(folder: Path) -> None:
+    """Save an index with vectors, and a file that is larger than what the system takes for a client."""
     index = nc.Index(CODER, vectors="float32")
     index.add(ITEMS)
-    index.save(folder)
+    index.save(folder / "index")
+    (folder / "large.nest").write_bytes(bytes(LARGE))
 
 
 # The attacks: each connects, does harm and leaves
@@ -64,6 +66,16 @@ def pipeline(address: tuple[str, int], random: Random) -> None:
     with connect(address) as one:
         one.sendall(b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n" * random.choice([100, 6000]))
         one.recv(1)
+
+
+def deaf(address: tuple[str, int], random: Random) -> None:
+    """Hundreds of connections that send requests for small and large answers, and read nothing."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(LIMITS.connections // 2):  # together twice as many as may wait
+            one = stack.enter_context(connect(address))
+            path = random.choice([b"/healthz", b"/v1/streams/large.nest"])
+            one.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path * random.choice([1, 2, 3]))
+        time.sleep(50 * PAUSE)
 
 
 def half_open(address: tuple[str, int], random: Random) -> None:
@@ -81,6 +93,7 @@ def slow(address: tuple[str, int], random: Random) -> None:
         for _ in range(5):
             one = stack.enter_context(connect(address))
             one.sendall(head(FLOAT32, LIMITS.body) + bytes(random.choice([10, 1 << 20])))
+        time.sleep(10 * PAUSE)
 
 
 def oversized(address: tuple[str, int], random: Random) -> None:
@@ -112,6 +125,7 @@ def head(kind: str, length: int) -> bytes:
 
 ATTACKS: dict[str, Attack] = {
     "pipelining": pipeline,
+    "pipelining without reading": deaf,
     "half-open connections": half_open,
     "bodies that stall": slow,
     "oversized JSON": oversized,
@@ -141,7 +155,8 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
         if child == 0:
             with contextlib.suppress(BaseException):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it warns of every invalid request
-                make_server(create_app(Service(folder, threads=1, limits=LIMITS)), LIMITS).run(sockets=[listening])
+                app = create_app(Service(folder / "index", streams=folder, threads=1, limits=LIMITS))
+                make_server(app, LIMITS).run(sockets=[listening])
             os._exit(1)
     try:
         search(url, 1)
@@ -204,9 +219,9 @@ def main() -> None:
     print("| | median, ms | p99, ms | p99 to quiet | memory, MiB |\n|---|--:|--:|--:|--:|")
     quiet = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        make_index(Path(folder) / "index")
+        make_data(Path(folder))
         for name, attack in attacks.items():
-            with serving(Path(folder) / "index") as (child, url), attacked(url, attack, Random(0)):
+            with serving(Path(folder)) as (child, url), attacked(url, attack, Random(0)):
                 waits = 1e3 * np.array(search(url, count))
                 worst = float(np.quantile(waits, 0.99))
                 quiet = quiet or worst

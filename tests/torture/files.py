@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import nestcode as nc
+from nestcode.arrays import Ids
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import compaction, live
 from tests.damage import DAMAGE, Files, flipped, foreign, overwritten, resized
@@ -65,19 +66,24 @@ def make_formats(folder: Path) -> dict[str, tuple[Files, Read]]:
     return formats
 
 
-def make_index(folder: Path, seed: int) -> Path:
+def make_index(folder: Path, seed: int, coder: nc.Coder = CODER) -> Path:
     """Save an index of two segments, one with a graph, with tombstones and vectors."""
     compaction.MIN_GRAPH = 200
     order = np.random.default_rng(seed).permutation(len(ITEMS))
-    index = nc.Index(CODER, vectors="int8", graph=True)
-    index.add(ITEMS[order[:280]])
+    index = nc.Index(coder, vectors="int8", graph=isinstance(coder, nc.LinearCoder))
+    index.add(ITEMS[order[:280]], attributes=attributes_of(order[:280]))
     index.compact()
     index.save(folder)
     with nc.Index.open(folder, mode="a") as writer:
-        writer.add(ITEMS[order[280:]])
+        writer.add(ITEMS[order[280:]], attributes=attributes_of(order[280:]))
         writer.remove([3, 290])
         writer.commit()
     return folder
+
+
+def attributes_of(order: Ids) -> dict[str, list[Any]]:
+    """Return a number and a name for each item."""
+    return {"year": (1900 + order).tolist(), "name": [f"item {one}" for one in order]}
 
 
 def read_index(folder: Path) -> Any:
@@ -87,10 +93,11 @@ def read_index(folder: Path) -> Any:
 
 def ask(index: nc.Index) -> Any:
     """All that an index answers."""
-    ids, hits = index.ids, index.search(ITEMS[:4], k=3)
+    ids, hits, newer = index.ids, index.search(ITEMS[:4], k=3), index.search(ITEMS[:4], k=3, filter="year > 1950")
     hood = index.neighborhood(ITEMS[5], size=9)
     contents = index.codes(ids).packed.tobytes(), index.vectors(ids).tobytes()
-    return ids.tolist(), contents, hits.ids.tolist(), hits.distances.tolist(), hood.length, sorted(hood.ids.tolist())
+    near = hits.ids.tolist(), hits.distances.tolist(), newer.ids.tolist()
+    return ids.tolist(), contents, near, hood.length, sorted(hood.ids.tolist())
 
 
 def read_coder(folder: Path) -> Any:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode.coders import coder_from_record
 from nestcode.errors import NestcodeError, OutOfMemory
+from nestcode.index.store import OURS
 from nestcode.storage import Record, parse_record, record_bytes
 from nestcode.streams.format import parse_header
 from tests.images.samples import codec, crops, forged, table_of
@@ -31,6 +32,10 @@ from tests.torture.run import Outcome, Trial
 LIMIT = 1 << 24  # bytes that streams may decode to
 ROOM = 1 << 29  # bytes of memory beyond what the process has at the start
 SECONDS = 3.0
+OTHER = nc.CellCoder(32, metric="cosine").fit(ITEMS)
+KINDS = set(OURS.pattern.partition("(")[2].partition(")")[0].split("|")) - {
+    "sums"
+}  # of arrays, by their names in files
 STRANGE: list[Any] = [-1, 0, 1, 7, 255, 65536, 2**31, 2**40, 2**62, 10**30, 1.5, -0.0, 1e38, 1e308]
 STRANGE += [float("inf"), float("nan")]
 STRANGE += [None, True, "", "a", "../x", "\x1b[2J", "9" * 5000, [], {}, [[]], [2**40, 2**40], {"a": 1}]
@@ -38,9 +43,11 @@ STRANGE += [None, True, "", "a", "../x", "\x1b[2J", "9" * 5000, [], {}, [[]], [2
 
 def trials(random: Random, folder: Path) -> Iterator[Trial]:
     """Each format with forged values."""
-    index = make_index(folder / "index", seed=0)
-    files = {path.name: path.read_bytes() for path in index.iterdir()}
-    arrays = arrays_of(index)
+    indexes = [make_index(folder / "index", seed=0), make_index(folder / "other", seed=1, coder=OTHER)]
+    files = [{path.name: path.read_bytes() for path in index.iterdir()} for index in indexes]
+    arrays = [arrays_of(index) for index in indexes]
+    found = {name.split(".")[1] for names in arrays for name in names}
+    assert found == KINDS, f"{found ^ KINDS} are forgotten"
     streams = [nc.compress(ITEMS[:60], CODER, entropy=entropy) for entropy in (False, True)]
     images = nc.compress_images(crops(((12, 20, 3), (9, 9))), codec())
     records = [coder.fit(ITEMS).to_record() for coder in CODERS] + [codec().to_record()]
@@ -49,9 +56,13 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     while True:
         edit = partial(forge_manifest, random=random)
-        yield "manifest of an index", partial(bounded, partial(use_index, index, files, partial(craft, index, edit)))
-        edit_array = partial(craft_array, index, *random.choice(arrays), partial(noise, random=random))
-        yield "arrays of an index", partial(bounded, partial(use_index, index, files, edit_array))
+        for index, there, names in zip(indexes, files, arrays, strict=True):
+            yield (
+                "manifest of an index",
+                partial(bounded, partial(use_index, index, there, partial(craft, index, edit))),
+            )
+            edit_array = partial(craft_array, index, random.choice(names), partial(noise, random=random))
+            yield "arrays of an index", partial(bounded, partial(use_index, index, there, edit_array))
         for _ in range(CHEAP):
             data = forge_stream(random.choice(streams), random)
             yield "stream", partial(bounded, partial(nc.decompress, data, CODER, limit=LIMIT))

@@ -6,9 +6,11 @@ both are counted with what they were at, and a new worker goes on with the next 
 python -m tests.torture.run KIND SEED SECONDS TRIALS FOLDER    be such a worker
 """
 
+import contextlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -80,9 +82,18 @@ def _watch(command: list[str], preload: dict[str, str], tallies: dict[str, Tally
     """Run one worker to its end, and count its trials."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")  # workers fork
     seed = command[4]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, bufsize=0, env={**os.environ, **threads, **preload}
-    ) as worker:
+    with (
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, **threads, **preload},
+            start_new_session=True,
+        ) as worker,
+        contextlib.ExitStack() as after,
+    ):
+        after.callback(_end, worker)
         assert worker.stdout is not None
         row, rest, silent = "start", b"", False
         output = select.poll()  # select.select takes no descriptor above 1,023
@@ -90,7 +101,7 @@ def _watch(command: list[str], preload: dict[str, str], tallies: dict[str, Tally
         while True:
             if not output.poll(1000 * HANG):
                 silent = True
-                worker.kill()
+                _end(worker)
                 break
             data = worker.stdout.read(1 << 16)
             if not data:
@@ -107,6 +118,12 @@ def _watch(command: list[str], preload: dict[str, str], tallies: dict[str, Tally
             raise RuntimeError(f"{' '.join(command)} ended with {code}: mend the trials")
         if code < 0:
             tallies[row].count("hangs" if silent else "crashes", f"worker ended with {code}", seed)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    """Kill a worker and the processes that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
 
 
 def _memory() -> Path | None:

@@ -16,43 +16,50 @@ from random import Random
 from tests.torture.run import Outcome, Trial
 from tests.torture.writers import REFUSED, STATES, WRITERS, Files, Writer
 
-READS = (4, 30)  # system calls, about, that read a database and an index
 KILL, SHORT, FULL = -1, -2, -3  # as in faults.c
-DISK_FAULTS = (SHORT, FULL, errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
+CHANGES, READS, ALL = 1, 2, 3  # the calls that a fault is for
+DISK_FAULTS = (SHORT, FULL, errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT, errno.EINTR)
+READ_FAULTS = (SHORT, errno.EIO, errno.EINTR, errno.ENOMEM, errno.EMFILE)
 
 
 def trials(random: Random, folder: Path, writers: Sequence[Writer] = WRITERS) -> Iterator[Trial]:
-    """Every writer with a kill, with one of the other faults, and with one in reading, again and again."""
+    """Every writer with a kill, with a disk that fails, also in what the writer reads, and every reader with that."""
     faults = ctypes.CDLL(None)
-    counts: dict[Writer, int] = {}
+    counts: dict[tuple[Writer, int], int] = {}
     while True:
         for writer in writers:
-            if writer not in counts:
-                counts[writer] = begin(faults, writer, folder / writer.name, folder / "work")
-            for what, fault in (("killed", KILL), ("disk fails", random.choice(DISK_FAULTS))):
-                at = random.randrange(counts[writer])
-                yield (
-                    f"{writer.name}: {what}",
-                    partial(meet, faults, writer, fault, at, folder / writer.name, folder / "work"),
-                )
+            begun, work = folder / writer.name, folder / "work"
+            if (writer, ALL) not in counts:
+                begun.mkdir()
+                writer.commit(begun, 0)
+                for which in (CHANGES, READS, ALL):
+                    counts[writer, which] = count(faults, writer, which, begun, work)
+            for what, fault, which in (
+                ("killed", KILL, CHANGES),
+                ("disk fails", random.choice(DISK_FAULTS), CHANGES),
+                ("a call fails", random.choice(READ_FAULTS), ALL),
+            ):
+                at = random.randrange(counts[writer, which])
+                yield f"{writer.name}: {what}", partial(meet, faults, writer, fault, which, at, begun, work)
             if not isinstance(writer, Files):  # whose bytes are compared, and read by no reader of ours
-                fault, at = random.choice([SHORT, errno.EIO]), random.randrange(random.choice(READS))
-                yield f"{writer.name}: reading fails", partial(read, faults, writer, fault, at, folder / writer.name)
+                fault, at = random.choice(READ_FAULTS), random.randrange(counts[writer, READS])
+                yield f"{writer.name}: reading fails", partial(read, faults, writer, fault, at, begun)
 
 
-def begin(faults: ctypes.CDLL, writer: Writer, begun: Path, work: Path) -> int:
-    """Make the first state, and return how many system calls the others take."""
-    begun.mkdir()
-    writer.commit(begun, 0)
+def count(faults: ctypes.CDLL, writer: Writer, which: int, begun: Path, work: Path) -> int:
+    """Return how many system calls the states after the first one take, or how many one reader makes."""
     copy(begun, work)
-    faults.fault_arm(str(work).encode(), ctypes.c_long(-1), 0, 0)
-    for number in range(1, STATES):
-        writer.commit(work, number)
+    faults.fault_arm(str(work).encode(), ctypes.c_long(-1), 0, which)
+    if which == READS:
+        writer.found(work)
+    else:
+        for number in range(1, STATES):
+            writer.commit(work, number)
     faults.fault_disarm()
-    return int(faults.fault_count())
+    return max(1, int(faults.fault_count()))
 
 
-def meet(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path, work: Path) -> Outcome:
+def meet(faults: ctypes.CDLL, writer: Writer, fault: int, which: int, at: int, begun: Path, work: Path) -> Outcome:
     """Let a forked writer meet a fault at its system call number `at`, and judge what it leaves."""
     copy(begun, work)
     listen, report = os.pipe()
@@ -60,7 +67,7 @@ def meet(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path, 
     if child == 0:
         code = 1
         try:
-            faults.fault_arm(str(work).encode(), ctypes.c_long(at), fault, 0)
+            faults.fault_arm(str(work).encode(), ctypes.c_long(at), fault, which)
             for number in range(1, STATES):
                 writer.commit(work, number)
                 os.write(report, bytes([number]))
@@ -89,7 +96,7 @@ def meet(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path, 
 
 def read(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path) -> Outcome:
     """Read what was written while a system call fails, or returns less than it could."""
-    faults.fault_arm(str(begun).encode(), ctypes.c_long(at), fault, 1)
+    faults.fault_arm(str(begun).encode(), ctypes.c_long(at), fault, READS)
     try:
         found = writer.found(begun)
     except REFUSED:

@@ -8,7 +8,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 HEAD = 64 << 10  # bytes of a request line and headers
 PIPELINED = 8  # requests of a connection that are unanswered
-LAST_SECONDS = 5.0  # without a sign of a client after which a server that ends closes the connection
+FIRST_SECONDS = 1.0  # without a sign of a client after which a connection is closed to make room for others
+LAST_SECONDS = 5.0  # the same, of a server that ends
 
 
 class TooManyRequests(Exception):
@@ -21,7 +22,7 @@ class LimitedProtocol(HttpToolsProtocol):
     A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. Where too
     many connections are open, the one is closed that has waited longest for its client: to send a request or to read
     an answer, or to send a body, whichever more of them wait for. So many of one kind close each other, and lock
-    nobody out.
+    nobody out. It has `FIRST_SECONDS` left, as its request may be on its way, unless twice that number are open.
     """
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
@@ -121,7 +122,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Finish the request that has begun, as long as its client does."""
         super().shutdown()
-        self._expect_sign()
+        self._expect_sign(LAST_SECONDS, again=True)
 
     def _note(self) -> None:
         """Note whether the connection waits for its client, from now on."""
@@ -156,28 +157,31 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
 
-    def _expect_sign(self) -> None:
-        """Close the connection unless its client sends or reads something within `LAST_SECONDS`."""
+    def _expect_sign(self, seconds: float, *, again: bool = False) -> None:
+        """Close the connection unless its client sends or reads something in time, and then `again`."""
         before = self._received, self.transport.get_write_buffer_size()
 
         def check() -> None:
             if self not in self.connections:
                 return
-            waits = self in self.idle or self in self.uploading
+            waits = not self._unanswered or self.flow.write_paused or self._unanswered[0].more_body
             if waits and before == (self._received, self.transport.get_write_buffer_size()):
                 self.transport.abort()
-            else:
-                self._expect_sign()
+            elif again:
+                self._expect_sign(seconds, again=True)
 
-        self.loop.call_later(LAST_SECONDS, check)
+        self.loop.call_later(seconds, check)  # the loop reads what has arrived before it looks at the time
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest, of those that most connections wait for the same with."""
         queue = max(self.idle, self.uploading, key=len)
         oldest = next(iter(queue), self)
         if oldest is not self:
-            del queue[oldest]  # it is open until the loop comes to it
-            oldest.transport.abort()
+            del queue[oldest]  # the next connection closes another
+            if len(self.connections) > 2 * self.most:
+                oldest.transport.abort()
+            else:
+                oldest._expect_sign(FIRST_SECONDS)
 
     def _close(self, *_: Any) -> None:
         self.transport.close()

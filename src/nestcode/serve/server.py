@@ -13,10 +13,12 @@ from nestcode.errors import InvalidInput
 from nestcode.serve.guard import is_loopback
 from nestcode.serve.limits import Limits
 from nestcode.serve.protocol import limited
+from nestcode.storage import allow_files
 
 GRACE = 30  # seconds that requests have to finish after a signal
 QUEUE = 2048  # connections that the system holds until they are accepted
-AT_ONCE = 256  # that are accepted before others are read: far fewer than may be open
+UNSENT = 128 << 10  # bytes of an answer that the system takes beyond those on their way
+SPARE_FILES = 1024  # beside connections: of the index, streams and images
 FEWEST = 16  # characters of a token
 
 
@@ -66,11 +68,14 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise InvalidInput(f"cannot listen on {host} port {port} ({error.strerror}): give another --port") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: answers leave at once
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # else the system takes megabytes for a client that does not read
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
     return listening
 
 
 def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
     """Return the server of an application; `run(sockets=[…])` runs it until a signal."""
+    allow_files(3 * limits.connections + SPARE_FILES)
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -79,8 +84,8 @@ def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
             log_level="warning",
             server_header=False,
             ws="none",
-            limit_concurrency=2 * limits.connections,  # of which those that wait for their clients are closed before
-            backlog=AT_ONCE,
+            limit_concurrency=3 * limits.connections,  # of which those that wait for their clients are closed before
+            backlog=max(1, limits.connections // 4),  # that are accepted before others are read
             timeout_graceful_shutdown=GRACE,
         )
     )

@@ -72,7 +72,7 @@ class LmdbStore(CodeStore):
             raise missing from None
         environment, _, _, settings = database
         with opened(environment, owned=True):
-            with environment.begin(settings) as transaction:
+            with _intact(environment), environment.begin(settings) as transaction:
                 width, coder = (bytes(transaction.get(name, b"")) for name in (b"width", b"coder"))
             return cls(database, *parse_settings([(int.from_bytes(width), coder)], f"the store in {fspath(path)}"))
 
@@ -164,7 +164,7 @@ class LmdbStore(CodeStore):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with self._environment.begin() as transaction:
+        with _intact(self._environment), self._environment.begin() as transaction:
             self._snapshot.transaction = transaction
             try:
                 yield
@@ -178,7 +178,7 @@ class LmdbStore(CodeStore):
         if known is not None:
             yield known
             return
-        with self._environment.begin() as transaction:
+        with _intact(self._environment), self._environment.begin() as transaction:
             yield transaction
 
     @contextmanager
@@ -190,7 +190,7 @@ class LmdbStore(CodeStore):
     def _writing(self) -> Iterator[Any]:
         """Yield a transaction that is committed at the end, or aborted by an error."""
         try:
-            with self._environment.begin(write=True) as transaction:
+            with _intact(self._environment), self._environment.begin(write=True) as transaction:
                 yield transaction
         except lmdb.MapFullError:
             size = self._environment.info()["map_size"]
@@ -233,8 +233,17 @@ def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[An
         raise InvalidInput(
             f"the store in {fspath(path)} is open in this process: share it, as it serves all threads, or close it"
         ) from None
-    with opened(environment, owned=True):
+    with opened(environment, owned=True), _intact(environment):
         return environment, *(environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings"))
+
+
+@contextmanager
+def _intact(environment: Any) -> Iterator[None]:
+    """Let errors of LMDB about pages that cannot be what they are name the folder and the remedy."""
+    try:
+        yield
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
+        raise DamagedFile(f"{environment.path()} is damaged ({error}): restore a copy") from error
 
 
 def _writable(path: str | PathLike[str]) -> bool:

@@ -1,14 +1,18 @@
 """Whether an LMDB file holds all pages that its trees use.
 
-LMDB maps its file and trusts it: of an incomplete copy, reading a page beyond the end is a SIGBUS. A complete file may
-be shorter than its last page number says, as pages that one transaction allocated and freed are not written. So where
-it is shorter, the branch pages of all trees are read: they name the pages below them.
+LMDB maps its file and trusts it: of an incomplete copy, reading a page beyond the end is a SIGBUS, and reading a hole
+may end the process too. A complete file may have holes, and be shorter than its last page number says, as pages that
+one transaction allocated and freed are not written. So where pages are missing, the branch pages of all trees are read:
+they name the pages below them.
 """
 
+import errno
 import os
+import struct
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from struct import Struct, error
+from struct import Struct
 
 from nestcode.errors import DamagedFile
 
@@ -31,17 +35,18 @@ def check_complete(path: Path) -> None:
         handle = file.fileno()
         while (meta := _meta(handle)) is not None:
             size, last, trees, transaction = meta
-            pages = os.fstat(handle).st_size // size
-            if pages > last:
+            there = _pages_there(handle, size)
+            if sum(map(len, there)) > last:
                 return
             try:
-                used = 1 + _last_page(_reader(handle, size, pages), trees, size)
-            except (error, IndexError, ValueError):  # a page that is not there, or holds something else
-                used = last + 1
-            if used <= pages:
+                missing = _missing_page(_reader(handle, size), there, trees, size)
+            except (struct.error, IndexError, ValueError):  # a page that holds something else
+                missing = last
+            if missing is None:
                 return
             if (again := _meta(handle)) is None or again[3] == transaction:  # no other process wrote meanwhile
-                raise DamagedFile(f"{path} has {pages} of {used} pages of {size} bytes: restore a complete copy")
+                pages = f"{sum(map(len, there))} of {last + 1} pages of {size} bytes"
+                raise DamagedFile(f"{path} has {pages}, and lacks page {missing}: restore a complete copy")
 
 
 def _meta(handle: int) -> tuple[int, int, tuple[bytes, bytes], int] | None:
@@ -60,18 +65,33 @@ def _meta(handle: int) -> tuple[int, int, tuple[bytes, bytes], int] | None:
     return found if size else None
 
 
-def _reader(handle: int, size: int, pages: int) -> Read:
-    def read(number: int) -> bytes:
-        if number >= pages:
-            raise IndexError(number)
-        return os.pread(handle, size, number * size)
+def _pages_there(handle: int, size: int) -> list[range]:
+    """Return the pages of a file that do not lie in its holes, where the file system tells."""
+    found, end, bytes_there = [], 0, os.fstat(handle).st_size
+    while end < bytes_there:
+        try:
+            start = os.lseek(handle, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # all the rest is a hole
+                break
+            return [range(bytes_there // size)]
+        end = os.lseek(handle, start, os.SEEK_HOLE)
+        found.append(range(-(-start // size), end // size))
+    return found
 
-    return read
+
+def _reader(handle: int, size: int) -> Read:
+    return lambda number: os.pread(handle, size, number * size)
 
 
-def _last_page(read: Read, trees: Iterable[bytes], size: int) -> int:
-    """Return the last page that trees and their subtrees use; raise if a page is in them twice."""
-    last, seen, left = 1, set[int](), [(tree, b"") for tree in trees]  # every file has pages 0 and 1
+def _missing_page(read: Read, there: list[range], trees: Iterable[bytes], size: int) -> int | None:
+    """Return a page that trees or their subtrees use and a file lacks; raise if a page is in them twice."""
+    seen, left = set[int](), [(tree, b"") for tree in trees]
+    starts = [part.start for part in there]
+
+    def lacking(pages: Iterable[int]) -> int | None:
+        return next((page for page in pages if page not in there[bisect(starts, page) - 1]), None)
+
     while left:
         tree, name = left.pop()
         _, _, depth, *_, root = TREE.unpack(tree)
@@ -84,7 +104,8 @@ def _last_page(read: Read, trees: Iterable[bytes], size: int) -> int:
             if len(level) > len(unseen := set(level) - seen):
                 raise ValueError(level)
             seen |= unseen
-            last = max(last, *level)
+            if (page := lacking(level)) is not None:
+                return page
             if below:
                 level = [number | flags << 32 for page in level for number, flags, _, _ in _nodes(read(page))]
                 if not level:
@@ -92,10 +113,13 @@ def _last_page(read: Read, trees: Iterable[bytes], size: int) -> int:
         for page in [] if name in SMALL else level:
             for length, flags, key, value in _nodes(read(page)):
                 if flags & BIG:
-                    last = max(last, NUMBER.unpack_from(value)[0] + (HEADER.size - 1 + length) // size)
+                    first = NUMBER.unpack_from(value)[0]
+                    last = first + (HEADER.size - 1 + length) // size
+                    if (page := lacking((first, last))) is not None:
+                        return page
                 elif flags & SUBTREE:
                     left.append((value[: TREE.size], key))
-    return last
+    return None
 
 
 def _nodes(page: bytes) -> Iterator[Node]:
