@@ -8,6 +8,8 @@ RUN := .venv/bin/python
 INSTALL := $(RUN) -m pip install --disable-pip-version-check -c constraints.txt
 PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
 SYSTEM := chromium nodejs postgresql
+# Container images set it. Each of the processes that tests and the demo start would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 COUNTED := --coverage -O1 -fprofile-update=atomic
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 SOURCES := CMakeLists.txt pyproject.toml cpp src

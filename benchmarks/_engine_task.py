@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,14 @@ def read_vectors(file: Path, metric: Metric, items: int | None) -> Task:
     order = np.random.default_rng(0).permutation(len(rows))
     count = min(items or len(rows), len(rows) - QUERIES)
     return Task(file.stem, metric, *(prepared(rows[part], metric) for part in (order[:count], order[-QUERIES:])))
+
+
+def read_given(given: str, items: int | None) -> Task:
+    """Return the task of a `--vectors FILE[:METRIC]`; the metric is the cosine by default."""
+    name, _, metric = given.partition(":")
+    if metric not in ("", *get_args(Metric)):
+        raise SystemExit(f"the metric must be cosine or l2, got {metric!r}: give FILE.npy:l2")
+    return read_vectors(Path(name), "l2" if metric == "l2" else "cosine", items)
 
 
 def read_patches(items: int | None) -> Task:

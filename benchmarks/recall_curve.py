@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from _engine_task import Metric, Task, add_options, cpu_seconds, read_digits, read_patches, read_vectors
+from _engine_task import Task, add_options, cpu_seconds, read_digits, read_given, read_patches
 from _recall_findings import TARGET, K, Row, findings
 from _report import save, show
 from nestcode import Index, fit
@@ -72,10 +71,7 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
     if not options.no_patches:
         yield read_patches(options.items)
     for given in options.vectors:
-        name, _, metric = given.partition(":")
-        if metric not in ("", *get_args(Metric)):
-            raise SystemExit(f"the metric must be cosine or l2, got {metric!r}: give FILE.npy:l2")
-        yield read_vectors(Path(name), "l2" if metric == "l2" else "cosine", options.items)
+        yield read_given(given, options.items)
 
 
 def curve(task: Task, kind: str, most: int | None, options: argparse.Namespace) -> Iterator[Row]:

@@ -23,7 +23,7 @@ from _report import arguments, save, show
 from nestcode import CellCoder, Index, metrics
 from nestcode.index.memory import drop_pages
 
-TIERS = (None, "all", "codes", "prefix=128")
+TIERS = (None, "all", "codes")
 QUERIES, K = 100, 10
 BATCH = 100_000
 CENTERS = 2000

@@ -7,6 +7,7 @@ from typing import Any
 import griffe
 
 COMMANDS, EXPERIMENTS = "<!-- the help of every command -->", "<!-- the experiments -->"
+COSTS, PLANNER = "<!-- the costs of the planner -->", Path(__file__).parents[1] / "src/nestcode/search/planner.py"
 
 
 class Examples(griffe.Extension):
@@ -34,7 +35,7 @@ def fence(text: str) -> str:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the placeholders of a page."""
-    for placeholder, generate in ((COMMANDS, help_of_commands), (EXPERIMENTS, experiments)):
+    for placeholder, generate in ((COMMANDS, help_of_commands), (EXPERIMENTS, experiments), (COSTS, costs)):
         if placeholder in markdown:
             markdown = markdown.replace(placeholder, generate())
     return markdown
@@ -46,6 +47,13 @@ def experiments() -> str:
 
     rows = [f"| `{one.name}` | {one.title} | {one.where} |" for one in find_experiments([])]
     return "\n".join(["| experiment | | in the paper |", "|---|---|---|", *rows])
+
+
+def costs() -> str:
+    """Return the table of the planner's constants: their names, values and comments."""
+    lines = re.findall(r"^([A-Z][A-Z_, ]+) = (.+?)  # (.+)$", PLANNER.read_text(), flags=re.MULTILINE)
+    rows = [f"| `{names}` | `{values}` | {meaning} |" for names, values, meaning in lines]
+    return "\n".join(["| constant | value | meaning |", "|---|---|---|", *rows])
 
 
 def help_of_commands() -> str:

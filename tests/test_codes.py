@@ -210,10 +210,6 @@ def test_the_core_refuses_out_of_bounds_accesses() -> None:
         _core.permute_bits(packed, bits + 16, np.empty((3, 2), np.uint8))
     with pytest.raises(ValueError, match="a byte for each 8 sources"):
         _core.permute_bits(packed, bits, np.empty((3, 3), np.uint8))
-    with pytest.raises(ValueError, match="256 entries"):
-        _core.sum_lookup_tables(packed, np.zeros((1, 2, 255), np.float32), np.empty((1, 3), np.float32))
-    with pytest.raises(ValueError, match="a row for each query"):
-        _core.sum_lookup_tables(packed, np.zeros((1, 2, 256), np.float32), np.empty((3, 1), np.float32))
     with pytest.raises(ValueError, match="simd must be one of portable"):
         _core.hamming(packed, packed, np.empty((3, 3), np.int32), simd="mmx")
 
@@ -230,5 +226,5 @@ def test_bits_of_a_transposed_array_are_packed_as_rows() -> None:
 
 def test_the_stub_lists_the_names_of_the_core() -> None:
     stub = Path(__file__).parents[1] / "src/nestcode/_core.pyi"
-    named = set(re.findall(r"^(?:def|class) (\w+)", stub.read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"^(?:def |class |(?=[A-Z_]+: ))(\w+)", stub.read_text(), flags=re.MULTILINE))
     assert named == {name for name in vars(_core) if not name.startswith("_")}

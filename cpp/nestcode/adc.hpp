@@ -12,30 +12,6 @@
 
 namespace nestcode {
 
-// out[q * codes.count + i] = the sum over bytes b of tables[q][b][codes[i][b]]; tables are (queries, bytes, 256).
-inline void sum_lookup_tables(Rows codes, const float* tables, std::size_t queries, float* out, std::size_t threads) {
-    constexpr std::size_t lookups_per_thread = 1 << 16;
-    const std::size_t grain = lookups_per_thread / std::max<std::size_t>(codes.bytes * queries, 1);
-    parallel_for(codes.count, grain, threads, [=](std::size_t begin, std::size_t end) {
-        for (std::size_t q = 0; q < queries; ++q) {
-            const float* tables_of_query = tables + q * codes.bytes * 256;
-            float* sums_of_query = out + q * codes.count;
-            std::size_t i = begin;
-            for (; i + 4 <= end; i += 4) {  // four sums at once hide the latency of additions
-                float sums[4] = {};
-                for (std::size_t b = 0; b < codes.bytes; ++b)
-                    for (std::size_t j = 0; j < 4; ++j) sums[j] += tables_of_query[b * 256 + codes[i + j][b]];
-                for (std::size_t j = 0; j < 4; ++j) sums_of_query[i + j] = sums[j];
-            }
-            for (; i < end; ++i) {
-                float sum = 0;
-                for (std::size_t b = 0; b < codes.bytes; ++b) sum += tables_of_query[b * 256 + codes[i][b]];
-                sums_of_query[i] = sum;
-            }
-        }
-    });
-}
-
 // Estimates distances by ADC over the first bytes of codes: table entries are -2 times inner products, and the squared
 // norm of the decoded code is added unless the metric is the inner product.
 struct AdcScorer {

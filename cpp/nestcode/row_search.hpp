@@ -6,15 +6,13 @@
 // (graph_search.hpp), and reranked by stored vectors or by what their codes decode to. What else there is to rerank by
 // is left to the caller, who gets the candidates.
 //
-// Candidates are reranked until the others are not likely to be nearer: estimates err, and those that were reranked
-// show by how much. So coarse codes cost time and not recall. What would take longer than a scan of all allowed items
-// is given up: lists that pass many items that are not allowed, walks among them, and candidates that estimates do not
-// tell apart.
+// More lists are probed, and more candidates are reranked, as long as many of the nearest ones were found late. So
+// coarse codes cost time and not recall. What would take longer than a scan of all allowed items is given up: lists
+// that pass many items that are not allowed, walks among them, and candidates that estimates do not tell apart.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <numbers>
 #include <numeric>
 #include <optional>
 #include <variant>
@@ -258,42 +256,47 @@ struct RowBudget {
     std::uint64_t most_listed;  // candidates in inverted lists, where these were not enough
 };
 
-// How many of the k nearest items are expected beyond some candidates, which have the least estimates of all,
-// ascending. Distances are taken for a linear function of their estimates with normal errors, and items beyond the
-// candidates for as dense, by estimate, as the second half of these.
-inline double expected_misses(std::span<const float> estimates, std::span<const float> distances, std::size_t k) {
-    const std::size_t count = estimates.size();
-    if (count <= k || count < 4) return static_cast<double>(k);
-    std::vector<float> sorted(distances.begin(), distances.end());
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k - 1), sorted.end());
-    const double farthest = sorted[k - 1], many = static_cast<double>(count), first = estimates[0], zero = distances[0];
-    double x = 0, y = 0, xx = 0, xy = 0, yy = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const double a = estimates[i] - first, b = distances[i] - zero;
-        x += a, y += b, xx += a * a, xy += a * b, yy += b * b;
+// Whether a search that looked at candidates in some order should look at more of them: where many of the nearest ones
+// lie in the second half of that order, others lie beyond it. This takes no model of the errors of estimates, which
+// would have to hold for heavy tails too. Of few hits too few are late to tell: their neighborhood stands for them.
+constexpr std::size_t kNeighborhood = 40;  // nearest candidates, or k if that is more
+constexpr double kLateReranked = 0.05;     // of the neighborhood, that may have estimates in the second half
+constexpr double kLateProbed = 0.1;        // and that may lie in the lists of the second half
+constexpr std::size_t kWiden = 4;          // times as many candidates are reranked next
+constexpr std::uint64_t kProbe = 2;        // times as many candidates are in the lists that are probed next
+
+// Whether the cut after the candidates is arbitrary: the estimates of the second half, ascending, are equal.
+inline bool ends_in_ties(std::span<const float> estimates) {
+    return !(estimates[estimates.size() / 2] < estimates.back());
+}
+
+// early(i) tells whether candidate i, whose distance is known, lies in the first half. Of equal distances those are
+// preferred; `scratch` is overwritten.
+template <class Early>
+bool finds_many_late(std::span<const float> distances, std::size_t k, double share, const Early& early,
+                     std::vector<float>& scratch) {
+    const std::size_t wanted = std::min(std::max(k, kNeighborhood), distances.size());
+    if (wanted == 0) return false;
+    scratch.assign(distances.begin(), distances.end());
+    std::ranges::replace_if(
+        scratch, [](float distance) { return std::isnan(distance); }, std::numeric_limits<float>::infinity());
+    const auto last = scratch.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
+    std::nth_element(scratch.begin(), last, scratch.end());
+    std::size_t first_half = 0, nearer_late = 0;
+    for (std::size_t i = 0; i < distances.size(); ++i) {
+        if (!(distances[i] <= *last)) continue;
+        if (early(i))
+            ++first_half;
+        else
+            nearer_late += distances[i] < *last;
     }
-    xx -= x * x / many, xy -= x * y / many, yy -= y * y / many;
-    const double slope = xx > 0 ? std::max(xy / xx, 0.0) : 0;
-    const double error = std::sqrt(std::max(yy - slope * xy, 0.0) / (many - 2));
-    const double last =
-        zero + y / many + slope * (estimates[count - 1] - first - x / many);  // the least distance beyond
-    const double spread = slope * (estimates[count - 1] - estimates[count / 2]);
-    if (!(error > 0)) return last > farthest ? 0 : static_cast<double>(k);
-    if (!(spread > 0)) return static_cast<double>(k);
-    const double margin = (last - farthest) / error, density = many / 2 / spread;
-    const double tail = 0.5 * std::erfc(margin * std::numbers::sqrt2 / 2);
-    const double peak = std::exp(-0.5 * margin * margin) * std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2;
-    return density * error * (peak - margin * tail);
+    const std::size_t late = std::max(nearer_late, wanted - std::min(wanted, first_half));
+    return static_cast<double>(late) > share * static_cast<double>(wanted);
 }
 
 // Searches on one thread, batch by batch.
 class RowSearch {
   public:
-    static constexpr double kMissedShare = 0.1;  // of k, that may be expected beyond the candidates
-    static constexpr std::size_t kWiden = 4;     // times as many candidates are reranked next
-    static constexpr double kLateShare = 0.2;    // of k, that may be found in the second half of the candidates
-    static constexpr std::uint64_t kProbe = 2;   // times as many candidates are in the lists that are probed next
-
     RowSearch(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget, std::size_t count,
               Simd simd)
         : snapshot_(snapshot),
@@ -303,7 +306,7 @@ class RowSearch {
           batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
         if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
         const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
-        if (snapshot.scoring != nullptr) list_columns_ = budget.reranked;
+        if (snapshot.scoring != nullptr) list_columns_ = columns_to_keep(budget.reranked);
         columns_ = list_columns_;
         for (const SearchedGraph& graph : snapshot.graphs) {
             graph_columns_.push_back(graph.has_vectors() ? budget.k : from_graphs);
@@ -462,37 +465,43 @@ class RowSearch {
         });
     }
 
-    // Reranks the candidates of a query, and more of them while others may be nearer; returns false where that would
-    // take longer than a scan.
+    // Reranks the candidates of a query, and more of them, or of more lists, while many of the nearest come late;
+    // returns false where that would take longer than a scan.
     bool rerank_enough(std::size_t q, std::size_t count, std::int64_t& compared) {
-        const float* scores = scores_.data() + q * list_columns_;
-        const std::uint32_t* positions = positions_.data() + q * list_columns_;
         const std::size_t lists = selection_.list_sizes.size();
+        const std::uint32_t* positions = positions_.data() + q * list_columns_;
+        const float* scores = scores_.data() + q * list_columns_;
         const float *distances = list_distances_.data() + q * lists, *half_way = half_way_.data() + q;
         ListBudget budget = budget_.lists;
-        for (std::size_t columns = list_columns_;;) {
-            gather(q, count, scores, positions, columns);
-            const std::size_t listed = listed_;
+        std::size_t columns = budget_.reranked, room = list_columns_;
+        take_from_graphs(q, count);
+        for (;;) {
+            take_listed({positions, std::min(columns, room)});
             rerank(q);
-            if (budget_.most_reranked == 0 || list_columns_ == 0) return true;
-            const auto k = static_cast<double>(budget_.k);
-            if (listed == columns &&
-                expected_misses({scores, listed}, {near_.data(), listed}, budget_.k) > kMissedShare * k) {
+            if (budget_.most_reranked == 0 || room == 0) return true;
+            const std::size_t half = from_graphs_ + (columns + 1) / 2;
+            if (found_.size() == from_graphs_ + columns &&
+                (ends_in_ties({scores, columns}) ||
+                 many_late(kLateReranked, [=](std::size_t i) { return i < half; }))) {
                 columns *= kWiden;
                 if (columns > budget_.most_reranked) return false;
+                if (columns <= room) continue;
             } else if (budget.candidates < budget_.most_listed && lists > 1 &&
-                       static_cast<double>(count_late(listed, distances, *half_way)) > kLateShare * k) {
+                       many_late(kLateProbed, [&](std::size_t i) {
+                           return i < from_graphs_ || distances[list_of(found_[i])] <= *half_way;
+                       })) {
                 budget.candidates *= kProbe;
             } else {
                 return true;
             }
-            wide_scores_.resize(columns);
-            wide_positions_.resize(columns);
+            room = columns_to_keep(columns);
+            wide_scores_.resize(room);
+            wide_positions_.resize(room);
             wide_distances_.resize(lists);
             std::int64_t again = 0;
-            estimate_lists(q, 1, budget,
-                           {columns, wide_scores_.data(), wide_positions_.data(), &again, wide_distances_.data(),
-                            &wide_half_way_});
+            estimate_lists(
+                q, 1, budget,
+                {room, wide_scores_.data(), wide_positions_.data(), &again, wide_distances_.data(), &wide_half_way_});
             if (again == kGivenUp) return false;
             compared += again - in_lists_[q];
             in_lists_[q] = again;
@@ -500,19 +509,19 @@ class RowSearch {
             positions = wide_positions_.data();
             distances = wide_distances_.data();
             half_way = &wide_half_way_;
+            keep(from_graphs_);
         }
     }
 
-    // How many of the k nearest items lie in lists beyond those that hold half of the candidates: if many do, more lie
-    // in lists that were not probed.
-    std::size_t count_late(std::size_t listed, const float* distances, float half_way) {
-        if (near_.size() <= budget_.k) return 0;
-        sorted_.assign(near_.begin(), near_.end());
-        const auto kth = sorted_.begin() + static_cast<std::ptrdiff_t>(budget_.k - 1);
-        std::nth_element(sorted_.begin(), kth, sorted_.end());
-        std::size_t late = 0;
-        for (std::size_t i = 0; i < listed; ++i) late += near_[i] <= *kth && distances[list_of(found_[i])] > half_way;
-        return late;
+    // How many estimates are kept where `columns` are reranked: those of the next step too, which are then at hand.
+    std::size_t columns_to_keep(std::size_t columns) const {
+        const bool reranks = snapshot_.vectors != nullptr || snapshot_.decoder != nullptr;
+        return std::max(columns, reranks ? std::min<std::size_t>(kWiden * columns, budget_.most_reranked) : 0);
+    }
+
+    template <class Early>
+    bool many_late(double share, const Early& early) {
+        return finds_many_late(near_, budget_.k, share, early, sorted_);
     }
 
     // The inverted list of an item.
@@ -526,38 +535,50 @@ class RowSearch {
                1;
     }
 
-    // Collects the positions and ids of a query's candidates, and the distances that a walk computed from the same
-    // float16; the others are NaN.
-    void gather(std::size_t q, std::size_t count, const float* scores, const std::uint32_t* positions,
-                std::size_t columns) {
-        ids_.clear();
-        found_.clear();
-        near_.clear();
-        const auto take = [&](const float* own, const std::uint32_t* at, std::size_t many, std::uint32_t offset,
-                              bool compared) {
-            for (std::size_t i = 0; i < many && at[i] != UINT32_MAX; ++i) {
-                const std::uint32_t position = at[i] + offset;
-                found_.push_back(position);
-                ids_.push_back(snapshot_.id_at(position));
-                near_.push_back(compared ? std::max(own[i], 0.0f) : std::numeric_limits<float>::quiet_NaN());
-                if (compared) snapshot_.vectors->touch(position);
-            }
-        };
-        take(scores, positions, columns, 0, false);
-        listed_ = found_.size();
-        std::size_t column = list_columns_;
-        for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
-            const std::size_t own = count * column + q * graph_columns_[g];
-            take(scores_.data() + own, positions_.data() + own, graph_columns_[g], snapshot_.graphs[g].offset,
-                 snapshot_.vectors != nullptr && snapshot_.graphs[g].halves != nullptr);
-        }
+    // Drops all candidates but the first ones.
+    void keep(std::size_t count) {
+        ids_.resize(count);
+        found_.resize(count);
+        near_.resize(count);
     }
 
+    void take(std::uint32_t position, float distance) {
+        found_.push_back(position);
+        ids_.push_back(snapshot_.id_at(position));
+        near_.push_back(distance);
+    }
+
+    // Collects the positions and ids of a query's candidates from graphs, and the distances that a walk computed from
+    // the same float16; the others are NaN.
+    void take_from_graphs(std::size_t q, std::size_t count) {
+        keep(0);
+        std::size_t column = list_columns_;
+        for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
+            const SearchedGraph& graph = snapshot_.graphs[g];
+            const bool compared = snapshot_.vectors != nullptr && graph.halves != nullptr;
+            const std::size_t first = count * column + q * graph_columns_[g];
+            for (std::size_t i = first; i < first + graph_columns_[g] && positions_[i] != UINT32_MAX; ++i) {
+                const std::uint32_t position = positions_[i] + graph.offset;
+                take(position, compared ? std::max(scores_[i], 0.0f) : std::numeric_limits<float>::quiet_NaN());
+                if (compared) snapshot_.vectors->touch(position);
+            }
+        }
+        from_graphs_ = found_.size();
+    }
+
+    // Adds candidates from lists, those that were not added before.
+    void take_listed(std::span<const std::uint32_t> positions) {
+        for (std::size_t i = found_.size() - from_graphs_; i < positions.size() && positions[i] != UINT32_MAX; ++i)
+            take(positions[i], std::numeric_limits<float>::quiet_NaN());
+    }
+
+    // Computes the distances that are NaN.
     void rerank(std::size_t q) {
-        if (snapshot_.decoder != nullptr) return rerank_codes(q);
         order_.clear();
         for (std::size_t i = 0; i < found_.size(); ++i)
             if (std::isnan(near_[i])) order_.push_back(static_cast<std::int64_t>(i));
+        if (order_.empty()) return;
+        if (snapshot_.decoder != nullptr) return rerank_codes(q, static_cast<std::size_t>(order_[0]));
         const auto own = [&](std::size_t i) { return static_cast<std::size_t>(order_[i]); };
         (*sums_)(
             batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
@@ -573,7 +594,8 @@ class RowSearch {
         return cosine_distance_in_double(batch_.features(q), sums_->row(position), snapshot_.vectors->features, {}, 0);
     }
 
-    void rerank_codes(std::size_t q) {
+    // Those of all candidates from `begin` on.
+    void rerank_codes(std::size_t q, std::size_t begin) {
         const RowProjection& projection = *snapshot_.projection;
         const std::size_t directions = snapshot_.decoder->directions;
         const float* coefficients = batch_.coefficients(q);
@@ -591,11 +613,11 @@ class RowSearch {
                 rest_ = 0;
             }
         }
-        if (!rerank_bit_planes(q)) rerank_decoded(q);
+        if (!rerank_bit_planes(q, begin)) rerank_decoded(q, begin);
     }
 
     // Ranks codes without decoding them, and returns false where that is not possible.
-    bool rerank_bit_planes(std::size_t q) {
+    bool rerank_bit_planes(std::size_t q, std::size_t begin) {
         const RowProjection& projection = *snapshot_.projection;
         const CoefficientDecoder& decoder = *snapshot_.decoder;
         const BitPlaneKernel kernel = bit_plane_kernel(simd_);
@@ -609,7 +631,7 @@ class RowSearch {
         const ShiftedQuery query{around_zero_.data(), shifts_.data()};
         const float outside = by_angle ? projection.mean_outside : squares ? batch_.outside(q) : 0;
         packed_.resize(bytes * kLanes);
-        for (std::size_t first = 0; first < found_.size(); first += kLanes) {
+        for (std::size_t first = begin; first < found_.size(); first += kLanes) {
             const std::size_t many = std::min(kLanes, found_.size() - first);
             for (std::size_t i = 0; i < many; ++i) {
                 const std::uint8_t* code = code_of(found_[first + i]);
@@ -636,19 +658,20 @@ class RowSearch {
         return code;
     }
 
-    void rerank_decoded(std::size_t q) {
+    void rerank_decoded(std::size_t q, std::size_t begin) {
         const RowProjection& projection = *snapshot_.projection;
         const CoefficientDecoder& decoder = *snapshot_.decoder;
-        const std::size_t many = found_.size(), directions = decoder.directions;
+        const std::size_t many = found_.size() - begin, directions = decoder.directions;
         const std::size_t bytes = snapshot_.codes.front().bytes;
         packed_.resize(many * bytes);
-        for (std::size_t i = 0; i < many; ++i) std::copy_n(code_of(found_[i]), bytes, packed_.data() + i * bytes);
+        for (std::size_t i = 0; i < many; ++i)
+            std::copy_n(code_of(found_[begin + i]), bytes, packed_.data() + i * bytes);
         decoded_.resize(many * directions);
         decoder({packed_.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)}, decoded_.data());
         if (metric() == Metric::l2) {
             const float outside = batch_.outside(q);
             for (std::size_t i = 0; i < many; ++i)
-                near_[i] =
+                near_[begin + i] =
                     squared_distance(around_zero_.data(), decoded_.data() + i * directions, directions) + outside;
             return;
         }
@@ -657,7 +680,7 @@ class RowSearch {
         Complement complement{nullptr, 0, &rest_};
         if (metric() == Metric::cosine) complement = {projection.mean_coefficients, projection.mean_outside, &rest_};
         nestcode::rerank(MatrixReader{decoded_.data(), directions}, around_zero_.data(), 1, order_.data(), many,
-                         metric(), complement, near_.data(), 1);
+                         metric(), complement, near_.data() + begin, 1);
     }
 
     const SearchedSnapshot& snapshot_;
@@ -666,7 +689,7 @@ class RowSearch {
     const Simd simd_;
     RowBatch batch_;
     std::optional<VectorSums> sums_;
-    std::size_t columns_ = 0, list_columns_ = 0, listed_ = 0;
+    std::size_t columns_ = 0, list_columns_ = 0, from_graphs_ = 0;
     float rest_ = 0;  // what inner products with coefficients lack
     std::vector<std::size_t> graph_columns_;
     std::vector<float> scores_, wide_scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, near_,

@@ -1,9 +1,8 @@
-// Quantizers and ADC: nestcode/coders and nestcode/search/adc.py.
+// Quantizers: nestcode/coders.
 #include <bit>
 
 #include "arrays.hpp"
 #include "nestcode/adaptive_quantizer.hpp"
-#include "nestcode/adc.hpp"
 #include "nestcode/centering.hpp"
 #include "nestcode/residual_quantizer.hpp"
 #include "nestcode/scalar_quantizer.hpp"
@@ -90,17 +89,6 @@ void decode_bit_planes(const Packed& packed, const Vec<std::int32_t>& allocation
     nb::gil_scoped_release released;
     nestcode::decode_bit_planes(rows, allocation.data(), allocation.size(), first,
                                 {levels.data(), directions, levels.shape(1)}, out.data(), threads);
-}
-
-void sum_lookup_tables(const Packed& codes, const Array<const float, 3>& tables, const Array<float, 2>& out,
-                       std::size_t threads) {
-    if (tables.shape(1) != codes.shape(1) || tables.shape(2) != 256)
-        throw nb::value_error("tables must have 256 entries for each byte of a row");
-    if (out.shape(0) != tables.shape(0) || out.shape(1) != codes.shape(0))
-        throw nb::value_error("out must have a row for each query and a column for each code");
-    const nestcode::Rows rows = rows_of(codes);
-    nb::gil_scoped_release released;
-    nestcode::sum_lookup_tables(rows, tables.data(), tables.shape(0), out.data(), threads);
 }
 
 void extend_beams(const Mat<float>& errors, const Mat<std::uint32_t>& ancestors, const Mat<float>& products,
@@ -238,8 +226,6 @@ void add_coders(nb::module_& m) {
     m.def("decode_bit_planes", decode_bit_planes, "packed"_a.noconvert(), "allocation"_a.noconvert(), "first"_a,
           "levels"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
           "Write the coefficients that bit planes decode to.");
-    m.def("sum_lookup_tables", sum_lookup_tables, "codes"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(),
-          "threads"_a = 1, "Write, for each query and code, the sum of the table entries that the code selects (ADC).");
     m.def("extend_beams", extend_beams, "errors"_a.noconvert(), "ancestors"_a.noconvert(), "products"_a.noconvert(),
           "recent"_a.noconvert(), "tables"_a.noconvert(), "norms"_a.noconvert(), "from_beam"_a.noconvert(),
           "entry"_a.noconvert(), "new_errors"_a.noconvert(), "threads"_a = 1,

@@ -354,14 +354,18 @@ struct PyRowSearcher {
     }
 };
 
-void expected_misses(const Mat<float>& estimates, const Mat<float>& distances, std::size_t k,
-                     const Array<double, 1>& misses) {
-    const std::size_t many = estimates.shape(1);
-    if (distances.shape(0) != estimates.shape(0) || distances.shape(1) != many || misses.size() != estimates.shape(0))
+// Whether many of the nearest candidates of each query lie in the second half of them.
+void find_late(const Mat<float>& estimates, const Mat<float>& distances, std::size_t k, const Array<bool, 1>& late) {
+    const std::size_t many = distances.shape(1);
+    if (estimates.shape(0) != distances.shape(0) || estimates.shape(1) != many || late.size() != distances.shape(0))
         throw nb::value_error("there must be a distance for each estimate, and room for each query");
-    for (std::size_t q = 0; q < misses.size(); ++q)
-        misses(q) =
-            nestcode::expected_misses({estimates.data() + q * many, many}, {distances.data() + q * many, many}, k);
+    if (many == 0) throw nb::value_error("there must be candidates");
+    std::vector<float> scratch;
+    for (std::size_t q = 0; q < late.size(); ++q)
+        late(q) = nestcode::ends_in_ties({estimates.data() + q * many, many}) ||
+                  nestcode::finds_many_late(
+                      {distances.data() + q * many, many}, k, nestcode::kLateReranked,
+                      [=](std::size_t i) { return 2 * i < many; }, scratch);
 }
 
 }  // namespace
@@ -402,9 +406,10 @@ void add_row_search(nb::module_& m) {
              "projection"_a, "scoring"_a.none(), "lists"_a.none(), "graphs"_a, "ids"_a, "id_guards"_a,
              "vectors"_a.none(), "decoder"_a.none(), "codes"_a, "code_guards"_a)
         .def("columns", &PyRowSearcher::columns, "budget"_a, "k"_a, "Return how many candidates a row has.");
-    m.def("expected_misses", expected_misses, "estimates"_a.noconvert(), "distances"_a.noconvert(), "k"_a,
-          "misses"_a.noconvert(),
-          "Write how many of the k nearest items are expected beyond the candidates of each query.");
+    m.attr("RERANKED_GROWTH") = nestcode::kWiden;
+    m.attr("PROBED_GROWTH") = nestcode::kProbe;
+    m.def("find_late", find_late, "estimates"_a.noconvert(), "distances"_a.noconvert(), "k"_a, "late"_a.noconvert(),
+          "Write whether many of the nearest candidates of each query lie in the second half of them.");
     const auto add_searches = [&]<class Real>(Real) {
         searcher.def("search", &PyRowSearcher::search<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
                      "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,

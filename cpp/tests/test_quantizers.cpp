@@ -1,6 +1,5 @@
 // Scalar, residual and adaptive quantizers, ADC and bit planes against plain loops.
 #include "nestcode/adaptive_quantizer.hpp"
-#include "nestcode/adc.hpp"
 #include "nestcode/bit_plane_panels.hpp"
 #include "nestcode/bit_plane_sums.hpp"
 #include "nestcode/centering.hpp"
@@ -63,20 +62,6 @@ void test_permutation(std::size_t rows, std::size_t out_bytes, std::mt19937& ran
         for (std::size_t j = 0; j < sources.size(); ++j)
             CHECK(bit(&out[r * out_bytes], j) ==
                   (sources[j] >= 0 && bit(bits.rows[r], static_cast<std::size_t>(sources[j]))));
-}
-
-void test_adc(std::mt19937& random) {
-    std::vector<std::uint8_t> out(50 * 6);
-    for (std::uint8_t& byte : out) byte = static_cast<std::uint8_t>(random());
-    std::vector<float> tables(3 * 6 * 256), sums(3 * 50);
-    for (float& entry : tables) entry = static_cast<float>(random() % 100);
-    sum_lookup_tables({out.data(), 50, 6, 6}, tables.data(), 3, sums.data(), 2);
-    for (std::size_t q = 0; q < 3; ++q)
-        for (std::size_t r = 0; r < 50; ++r) {
-            float sum = 0;
-            for (std::size_t g = 0; g < 6; ++g) sum += tables[(q * 6 + g) * 256 + out[r * 6 + g]];
-            CHECK(sums[q * 50 + r] == sum);
-        }
 }
 
 // The adaptive quantizer of one item in plain steps: all log-scales are sorted again for every byte.
@@ -308,7 +293,6 @@ int main() {
     test_centering(40, 700, random);
     for (const std::size_t rows : {0, 1, 50, 64, 200})
         for (const std::size_t out_bytes : {0, 1, 6}) test_permutation(rows, out_bytes, random);
-    test_adc(random);
     for (const std::size_t rows : {0, 1, 63, 64, 65, 200})
         for (const std::size_t first : {0, 1, 5, 7, 8, 13})
             for (const std::size_t bits : {0, 1, 3, 8, 41}) test_bit_planes(rows, first, bits, random);

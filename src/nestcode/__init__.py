@@ -9,8 +9,15 @@ array([[0, 0],
 Names are imported on first use, so `import nestcode` takes a few milliseconds and loads neither NumPy nor PyTorch.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.byteorder != "little":
+    raise ImportError(
+        "Nestcode needs a little-endian machine, as x86-64 and ARM are, and this one is big-endian: serve the index on "
+        "another machine, and search it over HTTP"
+    )
 
 if TYPE_CHECKING:
     from nestcode import coders as coders

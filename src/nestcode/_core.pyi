@@ -79,11 +79,6 @@ def decode_bit_planes(
 ) -> None:
     """Write the coefficients, (rows, directions), that the bit planes from bit `first` on decode to."""
 
-def sum_lookup_tables(
-    codes: NDArray[np.uint8], tables: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
-) -> None:
-    """Write ADC sums, (queries, codes): of the entries that codes select in tables (queries, bytes, 256)."""
-
 def extend_beams(
     errors: NDArray[np.float32],
     ancestors: NDArray[np.uint32],
@@ -652,10 +647,11 @@ class RowSearcher:
     ) -> bool:
         """Write the estimates and positions of each row's candidates, (rows, columns), as `search` finds them."""
 
-def expected_misses(
-    estimates: NDArray[np.float32], distances: NDArray[np.float32], k: int, misses: NDArray[np.float64]
-) -> None:
-    """Write how many of the k nearest items are expected beyond the candidates of each query, (queries, candidates)."""
+RERANKED_GROWTH: int  # times as many candidates are reranked next, where many of the nearest come late
+PROBED_GROWTH: int  # and times as many are in the lists that are probed next
+
+def find_late(estimates: NDArray[np.float32], distances: NDArray[np.float32], k: int, late: NDArray[np.bool_]) -> None:
+    """Write for each query whether many of its nearest candidates, (queries, candidates), are in the second half."""
 
 # Exhaustive search (cpp/python/scan.cpp). Hits of id -1 are missing; others stay if they are among the nearest.
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from PIL import Image
 import nestcode
 from nestcode.cli import index as cli_index
 from nestcode.index import compaction, store
+from nestcode.index.autotune import build as autotune
+from nestcode.index.autotune.trials import run_trials
 from tests.cli.test_streams import fine, misused, refused, run, vectors
 
 
@@ -26,6 +29,44 @@ def built(tmp_path: Path) -> Path:
     facts = json.loads(fine("index", "build", path, "--coder", coder, "-o", tmp_path / "my.index", "--json"))
     assert facts == {"path": str(tmp_path / "my.index"), "count": 400, "added": 400}
     return tmp_path
+
+
+def test_an_index_that_trials_choose_is_the_librarys(built: Path) -> None:
+    items, path = np.load(built / "v.npy"), built / "chosen.index"
+    np.save(built / "names.npy", 3 * np.arange(400)[::-1])
+    np.save(built / "q.npy", items[:40] + np.float32(0.01))
+    options = ("--metric", "cosine", "--recall", 0.9, "-k", 3, "--max-bytes", 60, "--queries", built / "q.npy")
+    result = run("index", "build", built / "v.npy", "-o", path, *options, "--ids", built / "names.npy", "--json")
+    facts = json.loads(result.stdout)
+    wish: dict[str, Any] = {"metric": "cosine", "recall": 0.9, "k": 3, "max_bytes": 60}
+    own = nestcode.Index.build(items, 3 * np.arange(400)[::-1], queries=np.load(built / "q.npy"), **wish)
+    choice: Any = own.choice
+    assert facts["count"] == 400
+    assert (facts["choice"]["chosen"], facts["choice"]["recall"]) == (str(choice.chosen), choice.reached)
+    assert facts["choice"]["tried"] == list(map(str, choice.tried))
+    assert "building" in result.stderr
+    found = lines("search", path, built / "q.npy", "-k", 3)
+    assert [line["ids"] for line in found] == own.search(np.load(built / "q.npy"), 3).ids.tolist()
+    assert run("--quiet", "index", "build", built / "v.npy", "-o", built / "quiet").output == f"{built / 'quiet'}\n"
+
+
+def test_an_interrupt_of_the_trials_builds_the_best_so_far(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_of(*arguments: Any) -> Iterator[Any]:
+        yield next(run_trials(*arguments))
+        raise KeyboardInterrupt
+
+    build = ("index", "build", built / "v.npy", "--max-bytes", 60, "-o")
+    monkeypatch.setattr(autotune, "run_trials", first_of)
+    result = run(*build, built / "best", "--json")
+    assert "before the interruption" in json.loads(result.stdout)["choice"]["reason"]
+    assert json.loads(fine("index", "verify", built / "best", "--json"))["count"] == 400
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(autotune, "_fit", interrupted)
+    assert run(*build, built / "none").exit_code == 130
+    assert not (built / "none").exists()
 
 
 def test_search_equals_the_library(built: Path) -> None:
@@ -262,6 +303,11 @@ def test_errors_leave_the_index_unchanged(built: Path) -> None:
         (("index", "build", built / "v.npy", *coder, "--width", 99, "-o", built / "new"), "width must be at most 64"),
         (("index", "build", built / "narrow.npy", *coder, "-o", built / "new"), "the 12 features"),
         (("index", "build", built / "v.npy", *coder, "--ids", built / "ids.npy", "-o", built / "new"), "3 ids for 400"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--recall", 2), "recall must be above 0"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--max-bytes", 5), "max_bytes must be more than"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--ids", built / "ids.npy"), "3 ids for 400"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--queries", built / "narrow.npy"), "12 features"),
+        (("index", "build", built / "v.npy", "-o", index), "give --force to overwrite it"),
         (("index", "add", index, built / "narrow.npy"), "the 12 features"),
         (("index", "add", index, built / "no.npy"), "there is no file"),
         (("index", "add", built / "no.index", built / "v.npy"), "there is no index in"),
@@ -271,7 +317,11 @@ def test_errors_leave_the_index_unchanged(built: Path) -> None:
         assert said in refused(*arguments), arguments
     search = ("search", index, built / "v.npy")
     for mistaken, said in (
-        (("index", "build", built / "v.npy", "-o", built / "new"), "needs --coder, or --codes"),
+        (("index", "build", built / "v.npy", *coder, "-o", built / "new", "--recall", 0.9), "leave out --recall"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--codes", "--seed", 9), "leave out --seed"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--width", 9), "--width needs --coder"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--graph"), "--graph needs --coder"),
+        (("index", "build", built / "v.npy", "-o", built / "new", "--ray", "local"), "--ray needs --coder"),
         (("index", "remove", index), "ids must be given as arguments or by --ids"),
         (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids must be given as arguments or by --ids"),
         (("search", index), "give the folder of an index, then the file of queries"),

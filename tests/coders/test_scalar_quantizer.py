@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nestcode.coders.scalar_quantizer import TreeQuantizer, allocate_bits
-from nestcode.search import cell_distances
-from tests.coders.cases import fitted, training_rows
+from tests.coders.cases import fitted
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=60), st.integers(1, 6))
@@ -54,35 +53,3 @@ def test_no_bits_are_allocated_to_a_constant() -> None:
     planes = allocate_bits(np.zeros((9, 2), np.float32), total=0.0, width=5)
     assert planes.allocation.tolist() == [-1] * 5
     assert planes.thresholds.shape == (0, 1)
-
-
-def test_quantization_cells_nest_and_bound_distances_from_below() -> None:
-    coder, data = fitted("linear"), training_rows("linear")
-    codes, queries = coder.encode(data[:80]), data[100:110]
-    true = ((queries[:, None] - data[None, :80]) ** 2).sum(axis=2)
-    before = np.zeros_like(true)
-    for length in range(0, 41, 4):
-        cells = cell_distances(coder, queries, codes.prefix(length))
-        assert (cells >= before - 1e-5).all()  # a longer prefix is a smaller cell
-        assert (cells <= true + 1e-4).all()  # and holds the item
-        before = cells
-    own = cell_distances(coder, queries, coder.encode(queries))
-    assert own.diagonal().max() < 1e-9
-    assert before.max() > 1
-    assert cell_distances(coder, queries, codes[:0]).shape == (10, 0)
-
-
-def test_quantization_cells_are_boxes() -> None:
-    """Against a walk over the intervals of each direction."""
-    coder, data = fitted("linear"), training_rows("linear")
-    model, codes = coder._fitted(), coder.encode(data[:20]).prefix(30)
-    coefficients = (data[50] - model.mean) @ model.directions.T
-    expected = []
-    for bits in codes.bits():
-        low, high = np.full(len(coefficients), -np.inf), np.full(len(coefficients), np.inf)
-        nodes = [1] * len(coefficients)
-        for direction, bit in zip(model.planes.allocation, bits, strict=False):
-            (low if bit else high)[direction] = model.planes.thresholds[direction, nodes[direction]]
-            nodes[direction] = 2 * nodes[direction] + int(bit)
-        expected.append((np.maximum(np.maximum(low - coefficients, coefficients - high), 0) ** 2).sum())
-    np.testing.assert_allclose(cell_distances(coder, data[50:51], codes)[0], expected, rtol=1e-4, atol=1e-6)

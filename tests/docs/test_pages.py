@@ -2,6 +2,8 @@
 
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from typer.main import get_command
 
 from nestcode.cli.app import app
 from nestcode.cli.reproduce import Name as Experiment
+from tests.cli.running import nestcode_command
 from tests.docs import statements
 
 ROOT = Path(__file__).parents[2]
@@ -63,9 +66,29 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if language == "python":
             false += statements.run(block, namespace, name_of(page), line)
         else:
-            run = subprocess.run(["bash", "-euo", "pipefail", "-c", block], capture_output=True, text=True, check=False)
-            assert run.returncode == 0, run.stderr
+            for command in block.splitlines():
+                run_command(command)
     assert false == []
+
+
+def run_command(line: str) -> None:
+    """Run a command line: Nestcode's and Python's in this process, which has imported what they would import."""
+    words = shlex.split(line)
+    if words[0] == "python":
+        runpy.run_path(words[1], run_name="__main__")
+        return
+    if words[0] == "nestcode":
+        run = nestcode_command(*words[1:])
+    else:
+        run = subprocess.run(["bash", "-euo", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("line", ["false", "false | true", "python no.py", "nestcode fit no.npy -o no.coder"])
+def test_a_command_that_fails_is_noticed(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        run_command(line)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -73,6 +96,13 @@ def test_no_value_hides_in_the_words_of_a_comment(page: Path) -> None:
     snippets = [block for language, block in blocks_of(page.read_text()) if language == "python"]
     known = set().union(*map(statements.numbers_of, snippets))
     assert [comment for snippet in snippets for comment in statements.hidden_values(snippet, known)] == []
+
+
+def test_the_install_line_of_the_readme_has_what_its_search_and_stream_need() -> None:
+    page = (ROOT / "README.md").read_text()
+    (line,) = re.findall(r"^pip install .*", page, flags=re.MULTILINE)
+    snippets = "".join(page.partition("## Nested dropout")[0].split("## Search")[1:])
+    assert ("nc.data." in snippets, "from PIL" in snippets) == ("sklearn" in line, "pillow" in line)
 
 
 def test_blocks_are_found() -> None:

@@ -10,6 +10,8 @@ from types import ModuleType
 import pytest
 from matplotlib.figure import Figure
 
+from nestcode.search import planner
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -50,6 +52,18 @@ def test_external_resources_are_noticed() -> None:
 def test_docstring_examples_are_fenced() -> None:
     fenced = load("hooks").fence("Adds.\n\n>>> 1 + 1\n2\n\nMore:\n\n>>> 3\n3")
     assert fenced == "Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore:\n\n```pycon\n>>> 3\n3\n```"
+
+
+def test_a_page_shows_the_costs_of_the_planner() -> None:
+    assert load("hooks").COSTS in (DOCS / "architecture.md").read_text()
+    shown = load("hooks").costs()
+    constants = {name: value for name, value in vars(planner).items() if name.startswith("NS_")}
+    assert len(constants) > 10
+    for name, value in constants.items():
+        [row] = [line for line in shown.splitlines() if name in re.findall(r"\w+", line.split("|")[1])]
+        assert set(re.findall(r"[\d._]+", row.split("|")[2])) >= {
+            f"{number:_}" for number in (value.values() if isinstance(value, dict) else [value])
+        }
 
 
 def test_figures_are_small_and_shown() -> None:

@@ -1,4 +1,4 @@
-"""Make the golden index of the present version: a coder, vectors, removed items, two segments, and a graph of one.
+"""Make the golden index of the present version: a coder, vectors, attributes, removed items, two segments, a graph.
 
     python -m tests.golden.make_index
 
@@ -7,9 +7,12 @@ the folder, `index-v1.json` says what it holds. The data follows from arithmetic
 """
 
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from nestcode import Index, LinearCoder
@@ -32,6 +35,33 @@ def ids() -> NDArray[np.int64]:
     return (np.arange(66) * 3 + 7) % 199
 
 
+def attributes() -> list[dict[str, Any]]:
+    """A row of every type for each item; some values are null."""
+    rows: list[dict[str, Any]] = [
+        {
+            "year": 2000 + i,
+            "price": i / 4,
+            "open": i % 2 == 0,
+            "lang": ["en", "de"][i % 2],
+            "title": f"item {i}",
+            "tags": [f"t{j}" for j in range(i % 3)],
+            "raw": bytes([i]),
+            "day": date(2000, 1, 1 + i % 28),
+            "at": datetime(2000, 1, 1 + i % 28, tzinfo=UTC),
+        }
+        for i in range(66)
+    ]
+    return [
+        {name: None if i % 7 == j else cell for j, (name, cell) in enumerate(one.items())} for i, one in enumerate(rows)
+    ]
+
+
+def table() -> Any:
+    """The same as a table; `lang` is a category."""
+    found = pa.Table.from_pylist(attributes())
+    return found.set_column(3, "lang", found["lang"].dictionary_encode())
+
+
 def main() -> None:
     """Write the folder and what it holds."""
     folder = HERE / f"index-v{VERSION}"
@@ -40,10 +70,10 @@ def main() -> None:
     X = vectors()
     compaction.MIN_GRAPH = 64
     built = Index(LinearCoder(width=20).fit(X), width=18, vectors="int8", graph=True)
-    built.add(X[:64], ids=ids()[:64])
+    built.add(X[:64], ids=ids()[:64], attributes=table().slice(0, 64))
     built.save(folder)
     with Index.open(folder, mode="a") as index:
-        index.add(X[64:], ids=ids()[64:])  # so few that they stay a segment of their own
+        index.add(X[64:], ids=ids()[64:], attributes=table().slice(64))  # so few that they stay a segment of their own
         index.remove(REMOVED)
         index.commit()
         codes = [row.tobytes().hex() for row in index.codes(index.ids).packed]

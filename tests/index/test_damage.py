@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from nestcode import Index, LinearCoder, _core
@@ -259,7 +260,7 @@ def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], 
 
 SEGMENT = ("segments", 0)
 MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (put(("version",), 6), "has version 6, this nestcode reads up to 5: upgrade nestcode"),
+    "newer": (put(("version",), 7), "has version 7, this nestcode reads up to 6: upgrade nestcode"),
     "another format": (put(("format",), "nestbox"), "is damaged"),
     "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),
@@ -374,34 +375,46 @@ def test_any_manifest_is_refused_or_read(
 # Crafted arrays with valid checksums: nothing outside an array may be read, and every search ends
 
 
-def arrays_of(folder: Path) -> list[tuple[int, str]]:
-    """Return the segment and the name of every array that a manifest names, tombstones and graphs too."""
-    segments = json.loads((folder / "manifest.json").read_text())["segments"]
-    return [
-        (number, key)
-        for number, entry in enumerate(segments)
-        for key in (*entry["arrays"], *(["removed"] if entry["removed"] else []), *(GRAPH if "graph" in entry else []))
-    ]
+def arrays_of(folder: Path) -> list[str]:
+    """Return the names of the files of all arrays, whatever they hold, but for sums of others."""
+    return sorted(path.name for path in folder.glob("*.npy") if not path.name.endswith(".sums.npy"))
 
 
-GRAPH = ("neighbors", "groups", "corrections")
+def craft_array(folder: Path, name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    """Change an array, and update the checksums of its blocks, of the sums and of the manifest."""
+    number = name.partition(".")[0]
+    before = np.load(folder / name)
+    array = change(before)
+    np.save(folder / name, array)
+    checked, sums_path = array, folder / f"{number}.sums.npy"
+    if sums_path.exists():
+        checked = np.load(sums_path)
+        old, new, place = next(
+            filter(None, (_block_sums(before, array, checked, block) for block in (1 << 12, 1 << 16)))
+        )
+        checked = np.concatenate([checked[:place], new, checked[place + len(old) :]])
+        np.save(sums_path, checked)
+
+    def update(manifest: Any) -> None:
+        values = manifest.values() if isinstance(manifest, dict) else manifest
+        if isinstance(manifest, dict) and manifest.get("name") == number:
+            manifest["sums" if sums_path.exists() else "sha256"] = sha256(checked.tobytes())
+        for value in values:
+            if isinstance(value, dict | list):
+                update(value)
+
+    craft(folder, update)
 
 
-def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Change an array of a segment, and update the checksums of its blocks, of the sums and of the manifest."""
-    entry = json.loads((folder / "manifest.json").read_text())["segments"][segment]
-    owner = entry["removed"] if key == "removed" else entry["graph"] if key in GRAPH else entry
-    path = folder / f"{owner['name']}.{key}.npy"
-    array = change(np.load(path))
-    np.save(path, array)
-    if key == "removed":
-        craft(folder, put(("segments", segment, "removed", "sha256"), sha256(array.tobytes())))
-        return
-    names, block, place = (GRAPH, 1 << 16, ("graph",)) if key in GRAPH else (entry["arrays"], 4096, ())
-    arrays = [np.load(folder / f"{owner['name']}.{one}.npy").reshape(-1).view(np.uint8) for one in names]
-    sums = np.concatenate([_core.block_checksums(data, block) for data in arrays])
-    np.save(folder / f"{owner['name']}.sums.npy", sums)
-    craft(folder, put(("segments", segment, *place, "sums"), sha256(sums.tobytes())))
+def _block_sums(
+    before: NDArray[Any], after: NDArray[Any], sums: NDArray[Any], block: int
+) -> tuple[NDArray[Any], NDArray[Any], int] | None:
+    """Return the checksums of an array before and after, and where the first ones are among others, if they are."""
+    old, new = (_core.block_checksums(one.reshape(-1).view(np.uint8), block) for one in (before, after))
+    if len(old) > len(sums):
+        return None
+    places = np.flatnonzero((sliding_window_view(sums, len(old)) == old).all(axis=1))
+    return (old, new, int(places[0])) if len(places) else None
 
 
 def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
@@ -430,9 +443,9 @@ def test_crafted_tombstones_are_refused(
     with Index.open(folder, mode="a") as index:
         index.remove(index.ids[:40:3])
         index.commit()
-    for number, key in arrays_of(folder):
-        if key == "removed":
-            craft_array(folder, number, key, change)
+    for name in arrays_of(folder):
+        if name.endswith(".removed.npy"):
+            craft_array(folder, name, change)
     with pytest.raises(DamagedFile, match=r"\.removed\.npy does not fit the other files"):
         Index.open(folder)
 
@@ -443,7 +456,7 @@ def query_crafted(source: Path, folder: Path, count: int) -> None:
     for seed in range(count):
         random = Random(seed)
         original.copy(folder)
-        craft_array(folder, *random.choice(arrays_of(folder)), partial(noise, random=random))
+        craft_array(folder, random.choice(arrays_of(folder)), partial(noise, random=random))
         with contextlib.suppress(DamagedFile), Index.open(folder, mode="a") as index:
             acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUERIES.values()]
             acts += [partial(index.remove, [11, 1535]), index.compact, partial(index.search, original.queries)]

@@ -19,7 +19,7 @@ import pytest
 
 from nestcode import Index, LinearCoder
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.index import compaction
+from nestcode.index import compaction, store
 from tests.index.disk import Disk, Files, Recorder, Step, files_in, lay_out, torn
 from tests.index.writer import (
     WIDTH,
@@ -308,6 +308,33 @@ def test_a_commit_that_fails_at_any_step_can_be_tried_again(compact: bool, tmp_p
         if not recorder.failed:
             break
     assert step > 40
+
+
+def test_a_folder_that_is_exchanged_under_a_commit_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy takes the name of the folder after the files of the commit are written, before its manifest."""
+    folder, copied, moved = tmp_path / "index", tmp_path / "copy", tmp_path / "moved"
+    made(folder)
+    shutil.copytree(folder, copied)
+    before = held_in(folder)
+
+    def exchange(_: Path) -> None:
+        folder.rename(moved)
+        copied.rename(folder)
+
+    with Index.open(folder, mode="a") as index:
+        put(index, [1000], [1000])
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "sync_folder", exchange)
+            with pytest.raises(InvalidInput, match="was moved, removed or replaced"):
+                index.commit()
+        index.save(tmp_path / "elsewhere")
+    for one in (folder, moved):
+        assert held_in(one) == before
+        with Index.open(one) as opened:
+            opened.verify()
+    assert held_in(tmp_path / "elsewhere") == {**(before or {}), **held(index_of(1000))}
 
 
 def test_a_rollback_is_the_last_commit(tmp_path: Path) -> None:

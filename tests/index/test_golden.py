@@ -10,7 +10,7 @@ import pytest
 from nestcode import Codes, Index
 from nestcode.index.manifest import VERSION
 from nestcode.search import planner
-from tests.golden.make_index import HERE, REMOVED, ids, vectors
+from tests.golden.make_index import HERE, REMOVED, attributes, ids, vectors
 
 VERSIONS = range(1, VERSION + 1)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -46,6 +46,24 @@ def test_a_golden_graph_leads_to_its_items(monkeypatch: pytest.MonkeyPatch) -> N
             assert [one.graph is not None for one in index._live.current.segments] == [True, False]
             for item in index.ids.tolist():
                 assert item in index.search(X[item], k=3, candidates=20).ids
+
+
+def test_golden_attributes_are_those_of_their_items() -> None:
+    expected = dict(zip(ids().tolist(), attributes(), strict=True))
+    for version in VERSIONS[5:]:
+        with Index.open(HERE / f"index-v{version}") as index:
+            own = index.ids.tolist()
+            assert index.attributes(own).to_pylist() == [expected[item] for item in own]
+            assert index.columns["lang"] == "category"
+            found = index.matching("lang = 'en' AND year > 2020 AND NOT array_contains(tags, 't1')")
+            rows = [(item, expected[item]) for item in own]
+            assert found.tolist() == [
+                item
+                for item, row in rows
+                if row["lang"] == "en"
+                and (row["year"] or 0) > 2020
+                and "t1" not in (["t1"] if row["tags"] is None else row["tags"])
+            ]
 
 
 @every_version

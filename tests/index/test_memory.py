@@ -11,13 +11,11 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.buffer import Buffer
 from nestcode.search.vectors import VectorFormat
 from nestcode.storage import Mapped, write_array
-from tests import twins
-from tests.search.searching import ERROR, KINDS, Q, X, assert_close, bare, fill, fitted
+from tests.search.searching import KINDS, Q, X, assert_close, bare, fill, fitted
 
 TIERS: dict[str, set[str]] = {  # and what stays in files
     "all": set(),
     "codes": {"heads", "tables", "places", "vectors"},
-    "prefix=17": {"codes", "heads", "tables", "places", "vectors", "blocks", "biases", "norms"},
 }
 
 
@@ -37,8 +35,8 @@ def test_a_tier_holds_its_arrays_in_memory(memory: str, saved: Path) -> None:
         assert set(one.segment.mapped) == (TIERS[memory] | reranked) & arrays
 
 
-@pytest.mark.parametrize("memory", ["all", "codes"])
-def test_whole_codes_in_memory_find_the_same(memory: str, saved: Path) -> None:
+@pytest.mark.parametrize("memory", TIERS)
+def test_every_tier_finds_the_same(memory: str, saved: Path) -> None:
     mapped, held = Index.open(saved), Index.open(saved, memory=memory)
     for options in ({}, {"rank": "asymmetric"}, {"rank": "hamming"}, {"candidates": 5000}):
         budget: dict[str, Any] = {"candidates": 200, **options}
@@ -48,46 +46,8 @@ def test_whole_codes_in_memory_find_the_same(memory: str, saved: Path) -> None:
     assert np.array_equal(hoods.count, expected.count)
 
 
-def test_a_prefix_estimates_as_a_truncated_index_and_reranks_by_all_bits(saved: Path) -> None:
-    held, short, mapped = Index.open(saved, memory="prefix=17"), fill_like(saved, 17), Index.open(saved)
-    ids = mapped.ids
-    for _ in range(2):
-        assert_close(held.search(Q, k=7, candidates=200), short.search(Q, k=7, candidates=200))
-        hits = held.search(Q, k=7, rank="asymmetric", candidates=200)
-        twins.check_hits(hits, twins.distances(Q, mapped.reconstruct(ids), "l2"), ids, ERROR)
-        by_bits = held.search(Q, k=7, rank="hamming", candidates=200)
-        assert mapped.coder is not None
-        bits = [codes.bits() for codes in (mapped.coder.encode(Q), mapped.codes(ids))]
-        twins.check_hits(by_bits, twins.hamming(*bits).astype(float), ids)
-        for rank in ("exact", "asymmetric", "hamming"):
-            options: dict[str, Any] = {"rank": rank, "candidates": 5000}
-            np.testing.assert_allclose(
-                held.search(Q, k=5, **options).distances, mapped.search(Q, k=5, **options).distances, rtol=1e-4
-            )
-
-
-def fill_like(saved: Path, width: int) -> Index:
-    """The saved index with the same segments, truncated in memory."""
-    index = Index.open(saved)
-    index._live.truncate(width)
-    return index
-
-
-def test_bare_codes_have_tiers_too(tmp_path: Path) -> None:
-    filled = bare()
-    filled.index.save(tmp_path)
-    queries, ids = fitted("cell").encode(Q), filled.ids
-    held = Index.open(tmp_path, memory="prefix=20")
-    hits = held.search(queries, k=5, candidates=300)
-    twins.check_hits(hits, twins.hamming(queries.bits(), filled.index.codes(ids).bits()).astype(float), ids)
-    found = held.search(queries, k=5, candidates=300, rerank=300)
-    assert (found.distances <= hits.distances).all()
-    few = held.search(queries, k=5, candidates=300, filter=ids[:3])
-    assert ((few.ids >= 0).sum(axis=1) == 3).all()
-
-
 def test_damage_is_noticed_in_every_tier(tmp_path: Path) -> None:
-    for name, seen_by in (("codes", "all"), ("vectors", "codes"), ("vectors", "prefix=17"), ("codes", "prefix=17")):
+    for name, seen_by in (("codes", "all"), ("vectors", "codes")):
         folder = tmp_path / seen_by / name
         fill(Index(fitted("cell"), vectors="float32")).index.save(folder)
         path = next(folder.glob(f"*.{name}.npy"))
@@ -100,7 +60,7 @@ def test_damage_is_noticed_in_every_tier(tmp_path: Path) -> None:
 
 def test_a_reader_refreshes_and_a_writer_writes_in_a_tier(tmp_path: Path) -> None:
     fill(Index(fitted("cell"), vectors="float16")).index.save(tmp_path)
-    reader = Index.open(tmp_path, memory="prefix=17")
+    reader = Index.open(tmp_path, memory="codes")
     reader.search(Q, candidates=100)
     with Index.open(tmp_path, mode="a", memory="codes") as writer:
         writer.add(X[:1], ids=[7777])
@@ -110,13 +70,11 @@ def test_a_reader_refreshes_and_a_writer_writes_in_a_tier(tmp_path: Path) -> Non
     assert reader.search(X[0], k=2).ids.tolist() == Index.open(tmp_path).search(X[0], k=2).ids.tolist()
 
 
-@pytest.mark.parametrize("memory", ["prefix", "prefix=0", "prefix=x", "some", "", 3, b"all"])
+@pytest.mark.parametrize("memory", ["prefix=128", "some", "", 3, b"all"])
 def test_other_tiers_are_refused(memory: Any, tmp_path: Path) -> None:
     bare().index.save(tmp_path)
-    with pytest.raises(InvalidInput, match='memory must be "all", "codes", "prefix=BITS" as in "prefix=128", or None'):
+    with pytest.raises(InvalidInput, match='memory must be "all", "codes" or None, got'):
         Index.open(tmp_path, memory=memory)
-    with pytest.raises(InvalidInput, match="shorter than the codes of 40 bits, got 'prefix=40': give fewer bits, or"):
-        Index.open(tmp_path, memory="prefix=40")
 
 
 def test_reading_ahead_changes_nothing(tmp_path: Path) -> None:

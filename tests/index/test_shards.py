@@ -89,7 +89,10 @@ def test_folders_that_do_not_belong_together(tmp_path: Path) -> None:
     for paths, message in [
         ([], "at least one folder"),
         ([a, a], "must be distinct"),
-        ([a, b], "must have the same width, coder and vectors, but .*b and .*a differ in width and coder: build"),
+        (
+            [a, b],
+            "must have the same width, coder, vectors and attributes, but .*b and .*a differ in width and coder: build",
+        ),
         ([a, c], "but .*c and .*a differ in .*coder: build"),
     ]:
         with pytest.raises(InvalidInput, match=message):

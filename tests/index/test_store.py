@@ -305,7 +305,9 @@ def test_a_reader_does_not_refresh_to_another_index(tmp_path: Path) -> None:
     other.add(codes(5).prefix(24))
     other.save(tmp_path)
     for _ in range(2):
-        with pytest.raises(InvalidInput, match="holds another index now, of another width, coder or vectors"):
+        with pytest.raises(
+            InvalidInput, match="holds another index now, of another width, coder, vectors or attributes"
+        ):
             reader.refresh()
     assert reader.codes(reader.ids) == codes(10)
 

@@ -17,8 +17,9 @@ from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
 from nestcode.search.planner import UNBOUNDED
-from nestcode.search.prepared import DECODED_BYTES, Selection
+from nestcode.search.prepared import DECODED_BYTES
 from nestcode.search.request import Request
+from nestcode.search.selection import Selection
 from tests import twins
 
 FEATURES = 6
@@ -305,8 +306,9 @@ class Recorder:
         self.recipes: dict[int, Call] = {}  # the calls that made objects of the core
         self._made: list[Any] = []  # kept alive, so that no id() is reused
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self.keep(name, getattr(_core, name))
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(_core, name)
+        return self.keep(name, found) if callable(found) else found
 
     def keep(self, name: str, call: Callable[..., Any], *first: Any) -> Callable[..., Any]:
         def kept(*given: Any, **named: Any) -> Any:
@@ -349,7 +351,7 @@ def recorded() -> Recorder:
     ]
     files = (
         "adc", "decoded", "fastscan", "planner", "prepared", "preparation", "scan", "scanned_codes", "scorer",
-        "searcher", "vectors",
+        "searcher", "selection", "vectors",
     )  # fmt: skip
     modules = ["coders.scalar_quantizer", *(f"search.{name}" for name in files)]
     with pytest.MonkeyPatch.context() as patch:
@@ -461,7 +463,7 @@ def test_all_kernels_of_search_were_recorded() -> None:
         "RowBudget",
         "candidates",
         "columns",
-        "expected_misses",
+        "find_late",
         "hamming",
     }
     assert calls.keys() >= {

@@ -1,4 +1,4 @@
-"""Asymmetric distances by lookup tables equal those to decoded codes, and cell distances bound them from below."""
+"""Asymmetric distances are those to decoded codes, and bits are regrouped for lookup tables."""
 
 from functools import cache
 from typing import Any
@@ -12,12 +12,12 @@ from nestcode import AdaptiveCoder, Codes, LinearCoder
 from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.errors import InvalidInput, NotFitted
-from nestcode.search import asymmetric_distances, cell_distances, scanned_codes
+from nestcode.search import asymmetric_distances, scanned_codes
 from nestcode.search.adc import group_bits, regroup
 from nestcode.search.fastscan import GROUP_BITS, _most_groups
 from nestcode.search.searcher import scorer_for
 from tests import twins
-from tests.search.searching import ERROR, ROWS, Q, X, fitted
+from tests.search.searching import ERROR, Q, X, fitted
 
 
 @cache
@@ -39,20 +39,9 @@ def test_asymmetric_distances_are_those_to_decoded_codes(kind: str, metric: str,
 def test_batches_and_empty_inputs_have_their_shapes(kind: str) -> None:
     coder = coder_of(kind, "l2")
     codes = coder.encode(X[:5])
-    assert asymmetric_distances(coder, X[:600], codes).shape == (600, 5)  # more queries than tables at once
+    assert asymmetric_distances(coder, X[:600], codes).shape == (600, 5)
     assert asymmetric_distances(coder, X[:0], codes).shape == (0, 5)
     assert asymmetric_distances(coder, X[:3], codes[:0]).shape == (3, 0)
-
-
-def test_cell_distances_are_lower_bounds() -> None:
-    coder, codes = fitted("linear"), fitted("linear").encode(X)
-    true = twins.distances(Q, X, "l2")
-    before = np.zeros((len(Q), ROWS))
-    for length in (0, 5, 20, 40):
-        bounds = cell_distances(coder, Q, codes.prefix(length))
-        assert (bounds <= true + ERROR).all()
-        assert (bounds >= before - ERROR).all()  # longer codes have smaller cells
-        before = bounds.astype(np.float64)
 
 
 @given(st.lists(st.integers(-1, 6), max_size=40), st.integers(0, 9), st.sampled_from([4, 8]), st.integers(0, 2**32))
@@ -104,7 +93,5 @@ def test_mistakes_are_named() -> None:
         asymmetric_distances(coder, Q, twins.random_codes(3, 41))
     with pytest.raises(InvalidInput, match="expected Codes, got ndarray"):
         asymmetric_distances(coder, Q, X)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="cell_distances needs cells that are boxes, got a CellCoder"):
-        cell_distances(fitted("cell"), Q, fitted("cell").encode(X[:3]))
     with pytest.raises(NotFitted, match="is not fitted"):
         asymmetric_distances(LinearCoder(8), Q, Codes.from_bits(np.zeros((1, 8), dtype=bool)))

@@ -48,7 +48,7 @@ def test_the_nearest_lists_are_probed_and_all_their_items_reranked(kind: str, ow
     index, ids, vectors = some = filled(kind, own)
     expected = some.distances(Q, metric, rank)
     index.search(Q[0])
-    bits = index._searcher._latest[False, False].prepared.list_bits
+    bits = list(index._searcher._latest.values())[-1].prepared.list_bits
     assert bits > 2
     near, lists = centroid_distances(some, metric, bits), lists_of(index.codes(ids), bits)
     for candidates in (10, 100, 500):
@@ -65,7 +65,7 @@ def test_lists_of_codes_are_probed_by_hamming_distance(width: int) -> None:
     index, ids, _ = bare(width)
     queries = fitted("cell").encode(Q).prefix(width)
     index.search(queries)
-    bits = index._searcher._latest[True, False].prepared.list_bits
+    bits = index._searcher._latest[True, False, False].prepared.list_bits
     assert bits == min(4, width)
     codes = index.codes(ids)
     differing = twins.hamming(queries.bits(), codes.bits()).astype(float)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nestcode.cli.files import check_place, item_coder
-from nestcode.cli.options import AreCodes, ArrayName, AsJson, CoderIfAny, Data, Size, Threads, messages
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.cli.options import AreCodes, ArrayName, AsJson, CoderIfAny, Data, Size, Threads, messages, printable
+from nestcode.errors import DamagedFile, InvalidInput, import_extra
 
 if TYPE_CHECKING:
     from nestcode.codes import Codes
     from nestcode.index import Index
+    from nestcode.index.autotune import Choice
 
 index = typer.Typer(
     help="Build, update, compact and verify an index.",
-    epilog="Example: nestcode index build data.npy --coder my.coder -o my.index",
+    epilog="Example: nestcode index build data.npy -o my.index",
     no_args_is_help=True,
 )
 Folder = Annotated[Path, typer.Argument(help="The folder of an index.", show_default=False)]
@@ -47,7 +48,10 @@ FoldersFirst = Annotated[
 Ids = Annotated[Path | None, typer.Option(help="A .npy file with one id per item.", show_default="consecutive")]
 
 
-@index.command(epilog="Example: nestcode index build data.npy --coder my.coder -o my.index")
+@index.command(
+    epilog="Example: nestcode index build data.npy -o my.index --metric cosine --recall 0.95, or with a coder of your "
+    "choice: nestcode index build data.npy -o my.index --coder my.coder"
+)
 def build(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the index.")],
@@ -60,6 +64,9 @@ def build(
         typer.Option(help="Store the vectors too, as this type; searches rerank by them.", show_default="codes only"),
     ] = None,
     ids: Ids = None,
+    attributes: Annotated[
+        Path | None, typer.Option(help="A .parquet or .csv file with a row of attributes for each item.")
+    ] = None,
     graph: Annotated[
         bool,
         typer.Option(
@@ -68,6 +75,30 @@ def build(
         ),
     ] = False,
     codes: AreCodes = False,
+    metric: Annotated[
+        Literal["l2", "cosine"] | None, typer.Option(help="Squared Euclidean distance, or cosine.", show_default="l2")
+    ] = None,
+    recall: Annotated[
+        float | None, typer.Option(help="Share of the k nearest items that searches should find.", show_default="0.95")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", "-k", min=1, help="Neighbors that recall counts.", show_default="10")
+    ] = None,
+    max_bytes: Annotated[
+        float | None, typer.Option(help="Most bytes of an item in memory.", show_default="no bound")
+    ] = None,
+    prefer: Annotated[
+        Literal["latency", "throughput", "memory", "build"] | None,
+        typer.Option(help="What is best among the indexes that reach the recall.", show_default="latency"),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="A file of vectors like those to search for.", show_default="items that trials hold out"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the trials.", show_default="0")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Begin no trial after this time.", show_default="no limit")
+    ] = None,
     array: ArrayName = None,
     size: Size = 32,
     ray: Annotated[
@@ -83,15 +114,29 @@ def build(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build an index of items."""
-    if coder is None and not codes:
-        raise typer.BadParameter("an index needs --coder, or --codes for packed codes: give one of them")
+    """Build an index of items.
+
+    Without --coder, trial searches on samples choose the fastest index that reaches --recall, and its effort. Ctrl-C
+    ends the trials and builds the best so far; a second one ends the command, and nothing is written.
+    """
+    wishes = {
+        "metric": metric, "recall": recall, "k": k, "max_bytes": max_bytes, "prefer": prefer, "queries": queries,
+        "seed": seed, "seconds": seconds,
+    }  # fmt: skip
+    by_trials = coder is None and not codes
+    own: dict[str, Any] = {"width": width, "vectors": vectors, "graph": graph or None, "ray": ray}
+    unused = own if by_trials else wishes
+    for name in (name for name, value in unused.items() if value is not None):
+        option = "--" + name.replace("_", "-")
+        if by_trials:
+            raise typer.BadParameter(f"{option} needs --coder; without it trials choose the index: leave out {option}")
+        raise typer.BadParameter(f"{option} is for trials, which --coder and --codes replace: leave out {option}")
     if vectors is not None and codes:
         raise typer.BadParameter("--vectors stores the items, and --codes have none: leave one of them out")
     if ray is None and parts > 1:
         raise typer.BadParameter("--parts divides what --ray builds: give --ray local, or leave it out")
-    if ray is not None and (codes or coder is None or force):
-        raise typer.BadParameter("--ray encodes items into a new folder: leave out --codes and --force")
+    if ray is not None and (codes or force or attributes is not None):
+        raise typer.BadParameter("--ray encodes items into a new folder: leave out --codes, --attributes and --force")
     if ray is not None and coder is not None:
         from nestcode.cli.ray import build_on_ray
 
@@ -101,21 +146,27 @@ def build(
         )  # fmt: skip
         print(json.dumps({"paths": folders}) if as_json else "\n".join(folders))
         return
-    fresh = _check_folder(out, data, coder, ids, force=force)
-    from nestcode.cli.inputs import read_codes
+    fresh = _check_folder(out, data, coder, ids, queries, force=force)
+    from nestcode.cli.inputs import open_rows, read_codes, read_ids
     from nestcode.index import Index, compaction
-    from nestcode.index.store import remove_unfinished
 
+    columns = None if attributes is None else _read_table(attributes)
+    if by_trials:
+        given: dict[str, Any] = {name: value for name, value in wishes.items() if value is not None}
+        if queries is not None:
+            given["queries"] = open_rows(queries).whole()
+        rows, names = open_rows(data, array, size).whole(), None if ids is None else read_ids(ids)
+        made = Index.build(rows, names, attributes=columns, verbose=not messages().quiet, **given)
+        _save(made, out, force=force, fresh=fresh)
+        choice: Any = made.choice
+        messages().print(printable(str(choice)), soft_wrap=True, markup=False, highlight=False)
+        _report([out], made, as_json=as_json, added=len(made), **({"choice": _facts(choice)} if as_json else {}))
+        return
     chosen = None if coder is None else item_coder(coder)
     known = read_codes(data, array, chosen, width) if codes else None
     made = Index(chosen, width=width if known is None else known.width, vectors=vectors, graph=graph)
-    count = _add(made, data, ids, codes=known, array=array, size=size)
-    try:
-        made.save(out, overwrite=force)
-    except BaseException:
-        if fresh:
-            remove_unfinished(out)
-        raise
+    count = _add(made, data, ids, codes=known, array=array, size=size, attributes=columns)
+    _save(made, out, force=force, fresh=fresh)
     if graph and count < compaction.MIN_GRAPH:
         messages().print(f"no graph: {compaction.MIN_GRAPH:,} items or more get one, fewer are scanned as fast")
     _report([out], made, as_json=as_json, added=count)
@@ -228,6 +279,41 @@ def _check_folder(out: Path, *inputs: str | Path | None, force: bool) -> bool:
     return not out.exists()
 
 
+def _save(made: "Index", out: Path, *, force: bool, fresh: bool) -> None:
+    """Save an index; a folder that is new does not stay half-written."""
+    from nestcode.index.store import remove_unfinished
+
+    try:
+        made.save(out, overwrite=force)
+    except BaseException:
+        if fresh:
+            remove_unfinished(out)
+        raise
+
+
+def _facts(choice: "Choice") -> dict[str, Any]:
+    """Return what was chosen and why, for JSON."""
+    return {
+        "chosen": str(choice.chosen), "reason": choice.reason, "recall": choice.reached,
+        "standard_error": choice.standard_error, "target": choice.recall, "k": choice.k,
+        "tried": list(map(str, choice.tried)),
+    }  # fmt: skip
+
+
+def _read_table(path: Path) -> Any:
+    """Return the table in a Parquet or CSV file."""
+    if path.suffix not in (".parquet", ".csv"):
+        raise typer.BadParameter(f"--attributes must be a .parquet or .csv file, got {path}: convert it")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: give a table with a row for each item")
+    module = "pyarrow.parquet" if path.suffix == ".parquet" else "pyarrow.csv"
+    reader = import_extra(module, extra="arrow", purpose="nestcode index build --attributes")
+    try:
+        return reader.read_table(path) if path.suffix == ".parquet" else reader.read_csv(path)
+    except (ValueError, OSError) as error:  # Arrow's are one or the other
+        raise DamagedFile(f"{path} is damaged or no {path.suffix} file ({error}): restore a copy") from error
+
+
 def _add(
     opened: "Index",
     data: Path,
@@ -237,6 +323,7 @@ def _add(
     array: str | None,
     size: int,
     replace: bool = False,
+    attributes: Any = None,
 ) -> int:
     """Add items in one call, which adds all or none, and return their number."""
     import numpy as np
@@ -256,7 +343,8 @@ def _add(
     else:
         keep = opened.vector_type is not None
         items, vectors = encode_all(opened.coder, open_rows(data, array, size), opened.width, keep=keep)
-    opened.add(items, new, vectors=vectors, on_duplicate="replace" if replace else "error")
+    how: Literal["error", "replace"] = "replace" if replace else "error"
+    opened.add(items, new, vectors=vectors, attributes=attributes, on_duplicate=how)
     return len(items)
 
 

@@ -57,6 +57,13 @@ def search(
     names: Annotated[
         Path | None, typer.Option(help="Names of the items: a text file with one line per id, or the folder of images.")
     ] = None,
+    condition: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="CONDITION", help="Search among items for which this holds: \"lang = 'en'\"."),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Attributes to show with each hit, such as title,year.")
+    ] = None,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
@@ -89,17 +96,18 @@ def search(
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
             points, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
-            vectors=None if items is None else items.reshape(len(items), -1),
+            vectors=None if items is None else items.reshape(len(items), -1), filter=condition,
         )  # fmt: skip
+        shown = None if columns is None else opened.attributes(hits.ids, columns.split(",")).to_pylist()
     if out is not None:
         _write(out, hits)
     if as_json:
-        for line in _lines(hits, item_names):
-            print(json.dumps(line))
+        for line in _lines(hits, item_names, shown):
+            print(json.dumps(line, default=str))  # dates and times as ISO 8601 has them
     elif out is not None:
         print(out)
     else:
-        _show(hits, item_names)
+        _show(hits, item_names, shown)
 
 
 def read_queries(opened: "Index", path: Path, array: str | None, size: int, *, codes: bool) -> Any:
@@ -147,24 +155,31 @@ def _write(out: Path, hits: "Hits") -> None:
     write_atomic(out, memory.getvalue())
 
 
-def _lines(hits: "Hits", names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _lines(hits: "Hits", names: Sequence[str] | None, shown: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
     """Yield the hits of each query without missing items."""
     for query, (ids, distances) in enumerate(zip(hits.ids, hits.distances, strict=True)):
         there = ids >= 0
         line = {"query": query, "ids": ids[there].tolist(), "distances": distances[there].tolist()}
         if names is not None:
             line["names"] = [names[i] if i < len(names) else None for i in line["ids"]]
+        if shown is not None:
+            own = shown[query * len(ids) : (query + 1) * len(ids)]
+            line["attributes"] = [row for row, found in zip(own, there, strict=True) if found]
         yield {**line, "compared": int(hits.compared[query])}
 
 
-def _show(hits: "Hits", names: Sequence[str] | None) -> None:
+def _show(hits: "Hits", names: Sequence[str] | None, shown: list[dict[str, Any]] | None) -> None:
     table = Table("query", "id", "distance", box=None, padding=(0, 2, 0, 0))
     if names is not None:
         table.add_column("name")
-    for line in islice(_lines(hits, names), SHOWN):
+    for column in shown[0] if shown else ():
+        table.add_column(escape(printable(column)))
+    for line in islice(_lines(hits, names, shown), SHOWN):
         for place, (found, distance) in enumerate(zip(line["ids"], line["distances"], strict=True)):
             name = [] if names is None else [escape(printable(line["names"][place] or ""))]
-            table.add_row("" if place else str(line["query"]), str(found), f"{distance:.4g}", *name)
+            cells = line["attributes"][place].values() if shown else ()
+            texts = ["" if cell is None else escape(printable(str(cell))) for cell in cells]
+            table.add_row("" if place else str(line["query"]), str(found), f"{distance:.4g}", *name, *texts)
     Console().print(table)
     if len(hits.ids) > SHOWN:
         messages().print(f"and {len(hits.ids) - SHOWN:,} more queries: -o hits.npz or --json give all")

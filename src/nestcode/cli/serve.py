@@ -37,7 +37,7 @@ def serve(
     writable: Annotated[bool, typer.Option("--writable", help="Let clients add and remove items.")] = False,
     memory: Annotated[
         str | None,
-        typer.Option(help="What to read into memory at once: all, codes, or prefix=BITS.", show_default="as used"),
+        typer.Option(help="What to read into memory at once: all, or codes.", show_default="as used"),
     ] = None,
     token_file: Annotated[
         Path | None,

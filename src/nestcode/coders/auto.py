@@ -87,7 +87,7 @@ def fit(
         raise InvalidInput(f'goal must be "search", "distortion" or "graph", got {goal!r}')
     check_settings(width, metric, seed)
     candidates: list[Choice] = [kind(width, metric, seed=seed) for kind in CANDIDATES[goal]]
-    report = _to_stderr if verbose else _to_nobody
+    report = to_stderr if verbose else to_nobody
     selection = _select(X, candidates, goal, report)
     report(f"fitting {selection.chosen} of {width} bits to all rows")
     coder = next(coder for coder in candidates if type(coder).__name__ == selection.chosen).fit(X)
@@ -143,12 +143,13 @@ def _select(
     return Selection(goal, f"{name} on held-out rows", scores, chosen, reason)
 
 
-def _to_stderr(line: str) -> None:
+def to_stderr(line: str) -> None:
+    """Report a line of progress on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
-def _to_nobody(line: str) -> None:
-    pass
+def to_nobody(line: str) -> None:
+    """Report nothing."""
 
 
 def _first_clearly_best(scores: dict[str, float], goal: Goal) -> str:

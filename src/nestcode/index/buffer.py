@@ -1,7 +1,7 @@
 """The write buffer of an index: the newest items, before they are flushed to a segment (an LSM-tree's memtable)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,14 @@ from nestcode import _core
 from nestcode.arrays import Bytes, Ids
 from nestcode.codes import Codes
 from nestcode.fork import lazy_property
-from nestcode.index.segment import NO_TOMBSTONES
+from nestcode.index.segment import NO_TOMBSTONES, gather_attributes
+from nestcode.search.runs import Positions
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import StoredVectors, VectorFormat
 from nestcode.storage import MappedArrays
+
+if TYPE_CHECKING:
+    from nestcode.search.attributes import Attributes
 
 BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more become a segment
 
@@ -34,6 +38,7 @@ class Buffer:
     order: NDArray[np.uint32]  # the rows of what was not deleted, sorted by code
     width: int
     row_vectors: StoredVectors | None = None  # (capacity or none, features), where the index stores vectors
+    row_attributes: tuple["Attributes", ...] = ()  # of all rows used, where the index has attributes
 
     @classmethod
     def empty(cls, width: int, vectors: VectorFormat | None = None) -> Self:
@@ -63,7 +68,8 @@ class Buffer:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         vectors = 0 if self.row_vectors is None else self.row_vectors.nbytes
-        return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes + vectors
+        attributes = sum(part.nbytes for part in self.row_attributes)
+        return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes + vectors + attributes
 
     @lazy_property
     def tree(self) -> _core.PrefixTree:
@@ -93,6 +99,12 @@ class Buffer:
         """The vectors of the codes."""
         return None if self.row_vectors is None else self.row_vectors[self.order]
 
+    @lazy_property
+    def attributes(self) -> "Attributes | None":
+        """The columns of the codes, where the index has some."""
+        found = gather_attributes([(part, len(part)) for part in self.row_attributes])
+        return None if found is None else found[self.order]
+
     @property
     def tombstones(self) -> NDArray[np.uint32]:
         """None: what is deleted from a buffer leaves it at once."""
@@ -120,7 +132,9 @@ class Buffer:
 
     # what a snapshot reads
 
-    def insert(self, codes: Codes, ids: Ids, vectors: StoredVectors | None) -> "Buffer":
+    def insert(
+        self, codes: Codes, ids: Ids, vectors: StoredVectors | None, attributes: "Attributes | None" = None
+    ) -> "Buffer":
         """Return a buffer with new items, for which there must be room."""
         own, end = self if self.used else self._allocated(), self.used + len(codes)
         own.rows[own.used : end], own.row_ids[own.used : end] = codes.packed, ids
@@ -129,7 +143,19 @@ class Buffer:
         count = len(own) + len(codes)
         heads, order = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint32)
         _core.insert_rows(own.rows[:end], own.used, own.heads, own.order, heads, order)
-        return replace(own, used=end, heads=heads, order=order)
+        columns = own._with_attributes(attributes, len(codes))
+        return replace(own, used=end, heads=heads, order=order, row_attributes=columns)
+
+    def _with_attributes(self, new: "Attributes | None", count: int) -> tuple["Attributes", ...]:
+        """Return the attributes of all rows with those of `count` more: each part is larger than the next."""
+        known = new or next(iter(self.row_attributes), None)
+        if known is None:
+            return ()
+        added = known.nulls(known.schema, count) if new is None else new
+        parts = list(self.row_attributes) or ([known.nulls(known.schema, self.used)] if self.used else [])
+        while parts and len(parts[-1]) <= len(added):
+            added = known.concat([parts.pop(), added])
+        return (*parts, added)
 
     def _allocated(self) -> "Buffer":
         """Return an empty buffer with arrays of its own."""
@@ -158,3 +184,7 @@ class Buffer:
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""
         return self.ids
+
+    def ids_at(self, positions: Positions) -> Ids:
+        """Return the ids at some positions."""
+        return self.ids[positions]

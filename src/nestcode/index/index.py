@@ -6,16 +6,20 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import SMALLEST_SQUARE, as_array, check_ids, check_int, next_ids
+from nestcode.arrays import PIECE, SMALLEST_SQUARE, Ids, as_array, check_ids, check_int, next_ids
 from nestcode.coders import Coder
+from nestcode.coders.auto import to_nobody, to_stderr
+from nestcode.coders.base import Metric, Selection
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
+from nestcode.index.autotune.choice import Choice, Preference
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
 from nestcode.index.reader import IndexReader
@@ -27,6 +31,9 @@ from nestcode.search.graph import Items, Navigator, build_graph
 from nestcode.search.request import encode_to
 from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
+
+if TYPE_CHECKING:
+    from nestcode.search.attributes import Attributes
 
 SAMPLE = 1000  # rows of an addition whose rounding is measured
 LOST = 0.005  # of the variance of vectors may be lost by rounding without a warning
@@ -109,17 +116,80 @@ class Index(IndexReader):
             _check_graph(graph, coder, width)
         self._begin(Commit(width, coder, largest=-1, segments=(), vector_format=stored, graph=graph), store=None)
 
+    @classmethod
+    def build(
+        cls,
+        X: ArrayLike,
+        ids: ArrayLike | None = None,
+        *,
+        metric: Metric = "l2",
+        recall: float = 0.95,
+        k: int = 10,
+        max_bytes: float | None = None,
+        prefer: Preference = "latency",
+        queries: ArrayLike | None = None,
+        attributes: Any = None,
+        seed: int = 0,
+        seconds: float | None = None,
+        verbose: bool = False,
+    ) -> Index:
+        """Return an index of the rows that reaches a recall: its kind and its effort are chosen by trial searches.
+
+        >>> from nestcode.data import digits
+        >>> X, _ = digits()
+        >>> index = Index.build(X)
+        >>> index.search(X[:2], k=1).ids.tolist()
+        [[0], [1]]
+        >>> print(index.choice)  # doctest: +ELLIPSIS
+        scan, LinearCoder(64), float16 vectors: to scan all items takes no longer than twice any other search...
+
+        Candidates are built on samples of 5,000 rows, and the best of them on 20,000: a scan of all items, inverted
+        lists of two coders and graphs, with codes of several widths. Each is tuned to the target, with rows that are
+        not in the sample as queries; the planner's costs tell what it will cost with all rows. The best is built of all
+        rows, and its effort is set by the recall of held-out queries, which must exceed the target by its standard
+        error. `index.choice` is what was tried, what it reached and why this one was chosen.
+
+        Costs are counted, so that the same data and seed give the same index on any machine. Ctrl-C ends the trials,
+        and the best so far is built.
+
+        Args:
+            X: (n, features).
+            ids: a distinct integer of at least 0 for each row; by default its number.
+            metric: "l2", or "cosine" to compare items by angle.
+            recall: the share of the k nearest items that searches should find.
+            k: how many nearest items count.
+            max_bytes: the most bytes of an item in memory, as `nbytes` counts them. With a bound, vectors may be stored
+                as int8, or not at all.
+            prefer: among the indexes that reach the recall, "latency" prefers the fastest search of single queries and
+                "throughput" of batches, "memory" the fewest bytes, and "build" the least work to build the index and to
+                search it once for each item.
+            queries: (q, features), like those that will be searched for; by default rows that trials hold out. Give
+                some hundred where they are of another kind than the items.
+            attributes: columns to filter by and to get with hits, a row for each item, as `add` takes them.
+            seed: of the samples and the coder.
+            seconds: after how many no other trial begins. The choice then depends on the machine.
+            verbose: print each trial to standard error.
+
+        """
+        from nestcode.index.autotune.build import Wish, build
+
+        wish = Wish(metric, recall, k, max_bytes, prefer, seed, seconds)
+        index: Index = build(X, wish, queries, ids, attributes, to_stderr if verbose else to_nobody)
+        return index
+
     def _begin(self, start: Commit, store: Store | None, tier: Memory | None = None) -> None:
         self._coder, self.effort = start.coder, start.effort
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
-        prefix = None if tier is None else tier.prefix
         by_graph = tier is None or tier.everything
-        self._searcher = Searcher(start.coder, prefix, graphs=start.graph, by_graph=by_graph)
-        snapshot = Snapshot.of(start.width, start.segments, StoredLayouts(start.coder), start.vector_format)
+        self._searcher = Searcher(start.coder, graphs=start.graph, by_graph=by_graph)
+        snapshot = Snapshot.of(
+            start.width, start.segments, StoredLayouts(start.coder), start.vector_format, start.schema
+        )
         build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
         self._live = LiveSnapshot(snapshot, build)
         self._store = store  # where it was opened
+        self.choice: Choice | Selection | None = None if start.coder is None else start.coder.selection_
         self._behind = False  # what was read last is not shown yet: reading failed, or a fork came between
         self._committed = snapshot, start  # the last one, where there is a store
 
@@ -131,6 +201,7 @@ class Index(IndexReader):
         ids: ArrayLike | None = None,
         *,
         vectors: ArrayLike | None = None,
+        attributes: Any = None,
         on_duplicate: OnDuplicate = "error",
     ) -> None:
         """Add items: vectors for the coder, or codes.
@@ -145,6 +216,9 @@ class Index(IndexReader):
             items: (n, features), one vector, or `Codes`.
             ids: a distinct integer of at least 0 for each; by default they follow the largest used so far.
             vectors: (n, features), the vectors of `Codes`, if the index stores vectors.
+            attributes: columns to filter by and to get with hits, a row for each item: a table of pyarrow, pandas or
+                polars, a dictionary of columns, or a list of dictionaries. The first ones added fix the columns and
+                their types; columns that are missing later, and items without attributes, are null.
             on_duplicate: where an id is in use, "error" raises and changes nothing, "replace" takes the new item.
 
         """
@@ -155,10 +229,11 @@ class Index(IndexReader):
             return
 
         def insert(snapshot: Snapshot) -> Snapshot:
+            columns = _read_attributes(attributes, len(codes), snapshot)
             known = next_ids(self._largest, len(codes)) if given is None else given
             if known.min() <= self._largest:
                 snapshot = snapshot.free(known, on_duplicate)
-            snapshot = snapshot.insert(codes.prefix(snapshot.width), known, stored)
+            snapshot = snapshot.insert(codes.prefix(snapshot.width), known, stored, columns)
             self._largest = max(self._largest, int(known.max()))
             return snapshot
 
@@ -179,8 +254,17 @@ class Index(IndexReader):
         unwanted = check_ids(ids)
         self._write(lambda snapshot: snapshot.delete(snapshot.locate_all(unwanted)))
 
-    def update(self, items: Codes | ArrayLike, ids: ArrayLike, *, vectors: ArrayLike | None = None) -> None:
+    def update(
+        self,
+        items: Codes | ArrayLike,
+        ids: ArrayLike,
+        *,
+        vectors: ArrayLike | None = None,
+        attributes: Any = None,
+    ) -> None:
         """Give items new codes, and new stored vectors; if an id is not in the index, raise and change nothing.
+
+        New attributes replace the old ones; without new ones these stay.
 
         >>> index = Index(width=2)
         >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
@@ -193,7 +277,10 @@ class Index(IndexReader):
 
         def replace(snapshot: Snapshot) -> Snapshot:
             located = snapshot.locate_all(known)
-            return snapshot.delete(located).insert(codes.prefix(snapshot.width), known, stored)
+            columns = _read_attributes(attributes, len(codes), snapshot)
+            if columns is None:
+                columns = snapshot.attributes(located)
+            return snapshot.delete(located).insert(codes.prefix(snapshot.width), known, stored, columns)
 
         self._write(replace)
 
@@ -227,7 +314,8 @@ class Index(IndexReader):
                 )
             snapshot = snapshot.free(ids, on_duplicate)
             self._largest = max(self._largest, largest)
-            return snapshot.attach(theirs.segments if self.graph else [one.without_graph() for one in theirs.segments])
+            segments = theirs.segments if self.graph else [one.without_graph() for one in theirs.segments]
+            return snapshot.attach(segments, theirs.schema)
 
         self._write(attach)
 
@@ -268,6 +356,18 @@ class Index(IndexReader):
         for one in self._live.current.segments:
             if one.graph is not None:
                 self._searcher.pack(one)
+
+    def blind_to(self, ids: Ids) -> Index:
+        """Return a reader of the same items in whose graphs these lead nowhere, as queries that were never indexed.
+
+        A walk for a stored item ends at the item's own record, whose neighbors are those that it looks for. What this
+        returns shares all arrays but the neighbors, and is only searched.
+        """
+        contents = self._contents()[1]
+        segments = (one if one.graph is None else replace(one, graph=_blind(one, ids)) for one in contents.segments)
+        reader = object.__new__(Index)
+        reader._begin(replace(contents, segments=tuple(segments)), store=None)
+        return reader
 
     # files
 
@@ -329,10 +429,9 @@ class Index(IndexReader):
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
                 commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
                 `close()` or leaving a `with` block lets others write.
-            memory: what is read into memory at once: "all"; "codes", what searches scan of codes, while vectors stay in
-                files; or "prefix=128", the same of the first 128 bits of codes, by which searches then estimate
-                distances. What stays in files is read for the candidates to rerank. By default the system decides.
-                Graphs, which lie in memory, are used by default and with "all".
+            memory: what is read into memory at once: "all"; or "codes", what searches scan of codes, while vectors stay
+                in files, which are read for the candidates to rerank. By default the system decides. Graphs, which lie
+                in memory, are used by default and with "all".
 
         """
         if mode not in ("r", "a"):
@@ -347,14 +446,7 @@ class Index(IndexReader):
             store = Store(single, write=False, memory=tier) if mode == "r" else Store.existing(single, tier)
         try:
             index = object.__new__(cls)
-            found = store.read()
-            prefix = None if tier is None else tier.prefix
-            if prefix is not None and prefix >= found.width:
-                raise InvalidInput(
-                    f"a prefix in memory must be shorter than the codes of {found.width} bits, got {memory!r}: give "
-                    'fewer bits, or memory="codes"'
-                )
-            index._begin(found, store, tier)
+            index._begin(store.read(), store, tier)
             if mode == "a":
                 store.delete_obsolete_files()
         except BaseException:
@@ -403,7 +495,8 @@ class Index(IndexReader):
             )
         self._behind = True
         found = store.read()
-        snapshot = Snapshot.of(found.width, found.segments, self._live.current.lay_out, found.vector_format)
+        lay_out = self._live.current.lay_out
+        snapshot = Snapshot.of(found.width, found.segments, lay_out, found.vector_format, found.schema)
         self._largest = found.largest
         if self.effort == self._committed[1].effort:  # and not the reader's own
             self.effort = found.effort
@@ -503,6 +596,7 @@ class Index(IndexReader):
                 self._vector_format,
                 self.effort,
                 self.graph,
+                snapshot.schema,
             )
             found.append((snapshot, commit))
             return snapshot
@@ -551,6 +645,37 @@ class Index(IndexReader):
         elif len(rows) > 1:
             _warn_of_rounding(rows[:SAMPLE], stored[:SAMPLE])
         return stored
+
+
+def _read_attributes(given: Any, count: int, snapshot: Snapshot) -> Attributes | None:
+    """Return the attributes of new items as columns of the index, or None where none are given."""
+    if given is None:
+        return None
+    from nestcode.search.attributes import Attributes
+
+    return Attributes.read(given, count, snapshot.schema)
+
+
+def _blind(one: LiveSegment, ids: Ids) -> StoredGraph:
+    """Return the graph of a segment without edges to or from some items: FreshDiskANN's deletion, without pruning.
+
+    An edge to one of them leads to one of its own neighbors instead, the nearest that the record does not name yet.
+    """
+    assert one.graph is not None
+    one.graph.touch()
+    found = one.find(ids)
+    neighbors, hidden = one.graph.neighbors.copy(), np.sort(found[found >= 0])
+    hidden = hidden[neighbors[hidden, 0] != hidden]  # duplicates are no nodes
+    sources, slots = np.nonzero(np.isin(neighbors, hidden))
+    for first in range(0, len(sources), PIECE):
+        source, slot = sources[first : first + PIECE], slots[first : first + PIECE]
+        own, others = neighbors[source], one.graph.neighbors[neighbors[source, slot]]
+        known = (others[:, :, None] == own[:, None, :]).any(axis=2) | (others == source[:, None])
+        unknown = ~known & ~np.isin(others, hidden)
+        nearest = others[np.arange(len(source)), unknown.argmax(axis=1)]
+        neighbors[source, slot] = np.where(unknown.any(axis=1), nearest, own[:, 0])
+    neighbors[hidden] = (hidden == 0)[:, None]
+    return StoredGraph(neighbors, one.graph.items, one.graph.layout)
 
 
 def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from nestcode.errors import DamagedFile
 from nestcode.storage import open_file, parse_json, write_atomic
 
-FORMAT, VERSION = "nestcode index", 5
+FORMAT, VERSION = "nestcode index", 6
 MANIFEST = "manifest.json"
 MALFORMED = (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
@@ -20,6 +20,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     version = 3 if "graph" in manifest else 2 if "vectors" in manifest else 1
     version = 4 if any("arrays" in entry for entry in manifest["segments"]) else version
     version = 5 if any("layout" in entry.get("graph", ()) for entry in manifest["segments"]) else version
+    version = 6 if "attributes" in manifest else version
     manifest = {"format": FORMAT, "version": version, **manifest}
     data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
     write_atomic(folder / MANIFEST, data.encode())

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Floats, Ids, check_ids
+from nestcode.arrays import Floats, Ids, as_array, check_ids
 from nestcode.coders import Coder
 from nestcode.codes import Codes, is_single
 from nestcode.errors import InvalidInput
+from nestcode.index import compaction
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
+from nestcode.search.filters import EVERYTHING, Filter, Filtering, filter_of
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 from nestcode.search.request import Rank, Request, encode_to
@@ -33,6 +35,7 @@ class IndexReader:
     _vector_format: VectorFormat | None
     _searcher: Searcher
     _live: LiveSnapshot
+    _largest: int
 
     @property
     def coder(self) -> Coder | None:
@@ -156,7 +159,87 @@ class IndexReader:
     def __repr__(self) -> str:
         coder = "" if self.coder is None else f", {self.coder!r}"
         vectors = "" if self.vector_type is None else f", vectors={self.vector_type!r}"
-        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder}{vectors})"
+        segments = self._live.current.segments
+        lacking = compaction.pick_for_graph(segments) is not None
+        graph = f", graph={'being built' if lacking else 'built'}" if self.graph and (lacking or segments) else ""
+        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder}{vectors}{graph})"
+
+    # filters
+
+    def filter(self, wanted: Filtering) -> Filter:
+        """Prepare a filter: any number of searches use it, each as fast as if it had no filter to look at.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> wanted = index.filter([1, 3])
+        >>> index.search(Codes.from_bits([[0, 0, 1]]), k=2, filter=wanted).ids
+        array([[1, 3]])
+
+        What it allows is computed once for each segment. After an addition only the new items are looked at; ids and
+        masks leave those out that they do not name.
+
+        Args:
+            wanted: ids; a mask by id, with an entry for each id up to the largest that the index used; or a condition
+                on attributes, as in SQL: `"lang = 'en' AND year > 2020"`, `("year > ?", [2020])` with parameters, or
+                `pc.field("year") > 2020` of pyarrow.
+
+        """
+        return self._filter(self._live.read(), wanted, lasting=True)
+
+    def matching(self, wanted: Filtering) -> Ids:
+        """Return the ids of all items that a filter allows, ascending.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> index.matching([False, True, True, False])
+        array([1, 2])
+        """
+        snapshot = self._live.read()
+        return snapshot.ids(self._filter(snapshot, wanted))
+
+    # attributes
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of attributes by name, with their types; empty where items have none.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), attributes={"lang": ["en", "de"], "year": [2020, 2024]})
+        >>> index.columns
+        {'lang': 'string', 'year': 'int64'}
+        """
+        return dict(self._live.current.schema or {})
+
+    def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
+        """Return attributes of items as a table of pyarrow, in the order of the ids.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), attributes={"lang": ["en", "de"], "year": [2020, 2024]})
+        >>> hits = index.search(Codes.from_bits([[1, 1]]), k=2, filter="year > 2020")
+        >>> index.attributes(hits.ids, columns=["lang"]).to_pylist()
+        [{'lang': 'de'}, {'lang': None}]
+
+        Args:
+            ids: ids of items, as those of hits; a row for each, after one another those of all queries. The rows of
+                missing hits, whose ids are -1, are null.
+            columns: names of columns; all by default. Large texts of other columns are not read.
+
+        """
+        snapshot = self._live.read()
+        if snapshot.schema is None:
+            raise InvalidInput("this index has no attributes: give them as index.add(items, attributes=table)")
+        from nestcode.search.attributes import check_columns
+
+        names = check_columns(columns, snapshot.schema)
+        wanted = np.ravel(as_array(ids, "ids"))
+        missing = wanted == -1
+        run, position = np.full(len(wanted), -1), np.full(len(wanted), -1)
+        run[~missing], position[~missing] = snapshot.locate_all(check_ids(wanted[~missing], distinct=False))
+        return snapshot.attributes((run, position), names).table()  # type: ignore[union-attr]
 
     # retrieval by prefix
 
@@ -222,7 +305,7 @@ class IndexReader:
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
-        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        filter: Filtering | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Hits:
         """Return the k nearest items of each query.
@@ -243,23 +326,24 @@ class IndexReader:
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold this number of
                 items; a walk on a graph keeps this number of nodes (ef). More find more and take longer; all items make
                 the search exhaustive. By default what `tune` chose; otherwise 10,000 items and 2 % of all, and
-                more where many hits lie in the lists probed last, or 4 k and at least 100 on a graph.
+                more where many of the nearest lie in the lists probed last, or 4 k and at least 100 on a graph.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones. By default what
-                `tune` chose; otherwise 10 k and at least 100, and more while others may be nearer.
+                `tune` chose; otherwise 10 k and at least 100, and more where many of the nearest are estimated last.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
                 with `vectors` or those the index stores. By default the most precise that is possible.
             metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
                 inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: their ids, or a mask by id. All of them are compared where that takes
-                less time than lists or a walk, which pass the others too, unless you give `candidates`.
+            filter: which items may be found: a condition on attributes, ids, a mask by id, or what `filter` made of
+                them, which later searches use at no cost. All of them are compared where that takes less time than
+                lists or a walk, which pass the others too, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
         snapshot = self._live.read()
         request = self._request(
-            snapshot, queries, rank=rank, metric=metric, vectors=vectors, allowed=filter, threads=threads
+            snapshot, queries, rank=rank, metric=metric, vectors=vectors, filter=filter, threads=threads
         )
         return self._searcher.search(snapshot, request, k, candidates, rerank, self.effort)
 
@@ -273,7 +357,8 @@ class IndexReader:
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
-        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        filter: Filtering | None = None,  # noqa: A002
+        threads: int | None = 1,
     ) -> Plan:
         """Return how `search` would execute the same arguments, and what it expects that to cost.
 
@@ -288,7 +373,9 @@ class IndexReader:
         'lists'
         """
         snapshot = self._live.read()
-        request = self._request(snapshot, queries, rank=rank, metric=metric, vectors=vectors, allowed=filter)
+        request = self._request(
+            snapshot, queries, rank=rank, metric=metric, vectors=vectors, filter=filter, threads=threads
+        )
         return self._searcher.explain(snapshot, request, k, candidates, rerank, self.effort)
 
     def range_search(
@@ -300,7 +387,7 @@ class IndexReader:
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
-        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        filter: Filtering | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Any:
         """Return the candidates within a distance, nearest first: `Hits` of one query, `RangeHits` of several.
@@ -316,7 +403,7 @@ class IndexReader:
         """
         snapshot = self._live.read()
         request = self._request(
-            snapshot, queries, rank=rank, metric=metric, vectors=vectors, allowed=filter, threads=threads
+            snapshot, queries, rank=rank, metric=metric, vectors=vectors, filter=filter, threads=threads
         )
         found: Hits | RangeHits = self._searcher.range_search(snapshot, request, radius, candidates, self.effort)
         return found
@@ -332,6 +419,7 @@ class IndexReader:
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
         exact: VectorsById | None = None,
+        filter: Filtering | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Evaluation:
         """Measure the recall of a search and the work it does.
@@ -348,11 +436,11 @@ class IndexReader:
         The true neighbors are those of an exhaustive search by vectors: `exact`, or `vectors` where the search has them
         too, or those that the index stores. Without any it is an exhaustive search by codes, and recall shows only what
         probing few lists misses. Use queries that are not in the index: others find themselves. The other arguments are
-        those of `search`.
+        those of `search`: with a filter, the true neighbors are those among the items that it allows.
         """
-        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        plan = self.explain(queries, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, vectors=vectors)
-        return trials.run(candidates, rerank, plan)
+        how: dict[str, Any] = {"rank": rank, "metric": metric, "vectors": vectors, "filter": filter}
+        trials = self._trials(queries, k, exact, threads=threads, **how)
+        return trials.run(candidates, rerank)
 
     def tune(
         self,
@@ -364,6 +452,7 @@ class IndexReader:
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
         exact: VectorsById | None = None,
+        filter: Filtering | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Evaluation:
         """Choose `candidates` and `rerank` for later searches: the fastest that reach a recall, by measurement.
@@ -393,7 +482,8 @@ class IndexReader:
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}: 0.95 is 95 %")
         self._live.wait()
-        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        how: dict[str, Any] = {"rank": rank, "metric": metric, "vectors": vectors, "filter": filter}
+        trials = self._trials(queries, k, exact, threads=threads, **how)
         best = trials.fastest(float(target_recall))
         self.effort = trials.effort(best)
         return best
@@ -405,20 +495,52 @@ class IndexReader:
         exact: VectorsById | None,
         *,
         metric: SearchMetric | None,
+        filter: Filtering | None,  # noqa: A002
         **options: Any,
     ) -> RecallTrials:
         plan = None
+        allowed = EVERYTHING if filter is None else self.filter(filter)
+        options["filter"] = allowed
         if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
             exact = self.vectors
         if exact is not None:
             plan = self._request(self._live.read(), queries, rank="exact", metric=metric, vectors=exact)
-        return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
+        count = sum(allowed.kept(run).count for run in self._live.read().runs)
+        return RecallTrials(self.search, self.explain, queries, k, count, {"metric": metric, **options}, plan)
 
-    def _request(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Request:
-        """Return the checked request of a search; options are those of `Request`."""
+    def _request(
+        self,
+        snapshot: Snapshot,
+        queries: Codes | ArrayLike,
+        filter: Filtering | None = None,  # noqa: A002
+        **options: Any,
+    ) -> Request:
+        """Return the checked request of a search; other options are those of `Request`."""
         stored = self._vector_format is not None
         encode = partial(encode_to, snapshot.width, coder=self.coder)
-        return Request(self.coder, encode, queries, stored=stored, **options)
+        allowed = EVERYTHING if filter is None else self._filter(snapshot, filter)
+        return Request(self.coder, encode, queries, stored=stored, allowed=allowed, **options)
+
+    def _filter(self, snapshot: Snapshot, wanted: Filtering, *, lasting: bool = False) -> Filter:
+        """Return a filter of the items of a snapshot, which was read before, or a lasting one of later items too."""
+        if isinstance(wanted, Filter):
+            return wanted
+        if _is_condition(wanted):
+            if snapshot.schema is None:
+                raise InvalidInput(
+                    f"a condition looks at attributes, but this index has none, got {wanted!r:.80}: give them as "
+                    "index.add(items, attributes=table), or filter by ids or a mask"
+                )
+            from nestcode.search.conditions import condition_filter
+
+            return condition_filter(wanted, snapshot.schema)
+        return filter_of(wanted, snapshot.largest, self._largest, lasting=lasting)
+
+
+def _is_condition(wanted: object) -> bool:
+    """Return whether a filter is a text, a text and its parameters, or an expression of pyarrow."""
+    text = wanted[0] if isinstance(wanted, tuple) and wanted else wanted
+    return isinstance(text, str) or (type(text).__module__, type(text).__name__) == ("pyarrow._compute", "Expression")
 
 
 def _fixed(name: str, remedy: str) -> InvalidInput:

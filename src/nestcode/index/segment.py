@@ -6,20 +6,26 @@ A segment lies in memory or is mapped from files; mapped arrays are verified as 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids, StoredIds
+from nestcode.arrays import Bytes, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
+from nestcode.search.filters import EVERYTHING
 from nestcode.search.graph import NavigatingCodes
+from nestcode.search.runs import Positions
+from nestcode.search.schema import Schema
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
-from nestcode.search.vectors import VECTOR_ARRAYS, StoredVectors
+from nestcode.search.vectors import BESIDE_CODES, StoredVectors
 from nestcode.storage import MappedArrays
+
+if TYPE_CHECKING:
+    from nestcode.search.attributes import Attributes
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
 MAX_WIDTH = 2**24  # bits of a code in a tree
@@ -48,9 +54,18 @@ class Segment:
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
     layout: ScanLayout = NO_LAYOUT  # of the codes; files of early versions lack it
     mapped: MappedArrays = field(default_factory=MappedArrays)  # by the array's name on disk
+    file_attributes: tuple[Schema, Bytes] | None = None  # an Arrow IPC stream; None in memory, or where there are none
+    built_attributes: "Attributes | None" = None
 
     @classmethod
-    def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None, lay_out: LayOut = no_layout) -> Self:
+    def build(
+        cls,
+        codes: Codes,
+        ids: Ids,
+        vectors: StoredVectors | None = None,
+        lay_out: LayOut = no_layout,
+        attributes: "Attributes | None" = None,
+    ) -> Self:
         """Sort codes into a segment."""
         if codes.width > MAX_WIDTH:
             raise InvalidInput(
@@ -58,8 +73,9 @@ class Segment:
             )
         _check_count(len(codes))
         order = codes.sort_order()
-        codes = codes[order]
-        return cls._of(codes, _heads(codes), ids[order], None if vectors is None else vectors[order], lay_out(codes))
+        codes, columns = codes[order], None if attributes is None else attributes[order]
+        own = None if vectors is None else vectors[order]
+        return cls._of(codes, _heads(codes), ids[order], own, lay_out(codes), columns)
 
     @classmethod
     def merge(cls, segments: Sequence["LiveSegment"], width: int, lay_out: LayOut = no_layout) -> Self:
@@ -74,15 +90,22 @@ class Segment:
         stored = [one.vectors for one in segments if one.vectors is not None]
         vectors = StoredVectors.gather(stored, sources) if stored else None
         codes = Codes.unchecked(packed, width)
-        return cls._of(codes, heads, ids, vectors, lay_out(codes))
+        columns = gather_attributes([(one.attributes, len(one.segment)) for one in segments], sources)
+        return cls._of(codes, heads, ids, vectors, lay_out(codes), columns)
 
     @classmethod
     def _of(
-        cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None, layout: ScanLayout
+        cls,
+        codes: Codes,
+        heads: NDArray[np.uint64],
+        ids: Ids,
+        vectors: StoredVectors | None,
+        layout: ScanLayout,
+        attributes: "Attributes | None",
     ) -> Self:
         stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
         tables = _core.build_prefix_tables(heads, codes.width)
-        return cls(codes, tables, stored, vectors=vectors, layout=layout)
+        return cls(codes, tables, stored, vectors=vectors, layout=layout, built_attributes=attributes)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,11 +120,23 @@ class Segment:
         """The positions of the codes in order of ids."""
         return _places(self.ids) if self.file_places is None else self.file_places
 
+    @lazy_property
+    def attributes(self) -> "Attributes | None":
+        """The columns of the codes, where the index has some; without, all are null."""
+        if self.file_attributes is None:
+            return self.built_attributes
+        from nestcode.search.attributes import Attributes
+
+        schema, file = self.file_attributes
+        return Attributes(schema, len(self), file=file, mapped=self.mapped.get("attributes"))
+
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return all arrays by their names on disk, and keep none that are computed for that."""
         held = self._held()
         places = _places(self.ids) if held["places"] is None else held["places"]
         complete = held | {"heads": self.passing_heads(), "places": places}
+        if self.built_attributes is not None:
+            complete["attributes"] = self.built_attributes.file()
         return {name: array for name, array in complete.items() if array is not None}
 
     def passing_heads(self) -> NDArray[np.uint64]:
@@ -111,7 +146,8 @@ class Segment:
 
     def nbytes_by_part(self) -> dict[str, int]:
         """Return the bytes of the arrays that are held, in memory or mapped, by their names on disk."""
-        return {name: array.nbytes for name, array in self._held().items() if array is not None}
+        parts = {name: array.nbytes for name, array in self._held().items() if array is not None}
+        return parts if self.built_attributes is None else {**parts, "attributes": self.built_attributes.nbytes}
 
     def _held(self) -> dict[str, NDArray[Any] | None]:
         return {
@@ -122,17 +158,19 @@ class Segment:
             "places": vars(self).get("places", self.file_places),
             **self.layout.arrays(),
             **({} if self.vectors is None else self.vectors.arrays()),
+            "attributes": None if self.file_attributes is None else self.file_attributes[1],
         }
 
     def truncate(self, width: int, lay_out: LayOut) -> "Segment":
         """Return the segment with the first `width` bits of its codes: they are in order already."""
-        self.mapped.touch(but=VECTOR_ARRAYS)
+        self.mapped.touch(but=BESIDE_CODES)
         packed = np.ascontiguousarray(self.codes.prefix(width).packed)
         changed = ("codes", "heads", "tables", *self.layout.arrays())
         mapped = MappedArrays((name, one) for name, one in self.mapped.items() if name not in changed)
         codes, places = Codes.unchecked(packed, width), self._held()["places"]
         tables = _core.build_prefix_tables(_heads(codes), width)
-        return Segment(codes, tables, self.ids, None, places, self.vectors, lay_out(codes), mapped)
+        columns = self.file_attributes, self.built_attributes
+        return Segment(codes, tables, self.ids, None, places, self.vectors, lay_out(codes), mapped, *columns)
 
     def find(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each id, or -1."""
@@ -218,6 +256,11 @@ class LiveSegment:
         return self.segment.vectors
 
     @property
+    def attributes(self) -> "Attributes | None":
+        """The columns of the codes, where the index has some; without, all are null."""
+        return self.segment.attributes
+
+    @property
     def owner(self) -> Segment:
         """The segment, which outlives its tombstones."""
         return self.segment
@@ -268,9 +311,12 @@ class LiveSegment:
 
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""
-        if "ids" in self.mapped:
-            self.mapped["ids"].touch(0, self.segment.ids.nbytes)
-        return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
+        return self.ids_at(EVERYTHING.kept(self).positions)
+
+    def ids_at(self, positions: Positions) -> Ids:
+        """Return the ids at some positions."""
+        self.mapped.touch_rows("ids", positions)
+        return self.segment.ids[positions].astype(np.int64, copy=False)
 
     def verify(self) -> None:
         """Verify all checksums, also of what was read before."""
@@ -283,6 +329,19 @@ class LiveSegment:
         self.mapped.check_sizes()
         if self.graph is not None:
             self.graph.mapped.check_sizes()
+
+
+def gather_attributes(
+    parts: Sequence[tuple["Attributes | None", int]], sources: Ids | None = None
+) -> "Attributes | None":
+    """Return the attributes of runs, given with their counts, by positions in all runs together; all by default."""
+    schema = next((own.schema for own, _ in parts if own is not None), None)
+    if schema is None:
+        return None
+    from nestcode.search.attributes import Attributes
+
+    complete = [Attributes.nulls(schema, count) if own is None else own for own, count in parts]
+    return Attributes.gather(complete, sources)
 
 
 def _heads(codes: Codes) -> NDArray[np.uint64]:

@@ -41,6 +41,7 @@ class Shards(Store):
             first.vector_format,
             first.effort if all(commit.effort == first.effort for commit in commits) else None,
             all(commit.graph for commit in commits),
+            first.schema,
         )
 
     def changed(self) -> bool:
@@ -65,12 +66,14 @@ def check_same(paths: Sequence[os.PathLike[str]], settings: Sequence[Mapping[str
         differing = [name for name, value in own.items() if value != settings[0][name]]
         if differing:
             raise InvalidInput(
-                f"the folders of a sharded index must have the same width, coder and vectors, but {os.fspath(path)} "
-                f"and {os.fspath(paths[0])} differ in {' and '.join(differing)}: build one of them again"
+                f"the folders of a sharded index must have the same width, coder, vectors and attributes, but "
+                f"{os.fspath(path)} and {os.fspath(paths[0])} differ in {' and '.join(differing)}: "
+                "build one of them again"
             )
 
 
 def _settings(commit: Commit) -> dict[str, object]:
     coder: Coder | None = commit.coder
     fingerprint = None if coder is None else coder.fingerprint
-    return {"width": commit.width, "coder": fingerprint, "vectors": commit.vector_format}
+    columns = commit.schema
+    return {"width": commit.width, "coder": fingerprint, "vectors": commit.vector_format, "attributes": columns}

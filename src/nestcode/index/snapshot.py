@@ -10,7 +10,7 @@ began on one snapshot is not disturbed by what other threads write.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,14 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.index.buffer import Buffer
-from nestcode.index.segment import LayOut, LiveSegment, Segment, StoredGraph
+from nestcode.index.segment import LayOut, LiveSegment, Segment, StoredGraph, gather_attributes
 from nestcode.index.tree import Forest
+from nestcode.search.filters import EVERYTHING, Filter
+from nestcode.search.schema import Schema
 from nestcode.search.vectors import RunVectors, StoredVectors, VectorFormat
+
+if TYPE_CHECKING:
+    from nestcode.search.attributes import Attributes
 
 OnDuplicate = Literal["error", "replace"]
 Located = tuple[NDArray[np.int64], NDArray[np.int64]]  # of each item: its run, or -1, and its position there
@@ -38,6 +43,7 @@ class Snapshot:
 
     lay_out: LayOut  # what searches scan of the codes of new segments
     vector_format: VectorFormat | None = None  # how the vectors of items are stored, if they are
+    schema: Schema | None = None  # the columns of attributes, once items with some were added
 
     @classmethod
     def of(
@@ -46,9 +52,10 @@ class Snapshot:
         segments: Sequence[LiveSegment],
         lay_out: LayOut,
         vector_format: VectorFormat | None = None,
+        schema: Schema | None = None,
     ) -> Self:
         """Return a snapshot of these segments and an empty buffer."""
-        return cls(width, tuple(segments), Buffer.empty(width, vector_format), lay_out, vector_format)
+        return cls(width, tuple(segments), Buffer.empty(width, vector_format), lay_out, vector_format, schema)
 
     @lazy_property
     def forest(self) -> Forest:
@@ -80,9 +87,14 @@ class Snapshot:
         for one in self.segments:
             one.check_sizes()
 
-    def ids(self) -> Ids:
-        """Return all ids, ascending."""
-        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(run.live_ids() for run in self.runs)]))
+    def ids(self, allowed: Filter = EVERYTHING) -> Ids:
+        """Return the ids of all items, or of those that a filter allows, ascending."""
+        found = [run.ids_at(allowed.kept(run).positions) for run in self.runs]
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+
+    def largest(self) -> int:
+        """Return the largest id of an item, or -1."""
+        return int(self.ids().max(initial=-1))
 
     def locate(self, ids: Ids) -> Located:
         """Return the run and position of each id, -1 where it is not in the index."""
@@ -119,29 +131,63 @@ class Snapshot:
         stored = [one.vectors for one in self.runs if one.vectors is not None]
         return RunVectors(stored, [one.mapped for one in self.runs]).rows(starts[run] + position).copy()
 
+    def attributes(self, located: Located, columns: Sequence[str] | None = None) -> "Attributes | None":
+        """Return some columns, or all, of located items, with nulls for those that are missing."""
+        if self.schema is None:
+            return None
+        from nestcode.search.attributes import Attributes
+
+        run, position = located
+        schema = self.schema if columns is None else {name: self.schema[name] for name in columns}
+        parts, order = [Attributes.nulls(schema, 0)], [np.empty(0, dtype=np.int64)]
+        for r, one in enumerate((None, *self.runs), start=-1):
+            mine = np.flatnonzero(run == r)
+            own = None if one is None else one.attributes
+            if len(mine):
+                some = None if own is None else own.take(position[mine], list(schema))
+                parts.append(
+                    Attributes.nulls(schema, len(mine)) if some is None else Attributes(schema, len(mine), some)
+                )
+                order.append(mine)
+        return Attributes.gather(parts, np.argsort(np.concatenate(order)))
+
     # writes: each returns a new snapshot
 
-    def insert(self, codes: Codes, ids: Ids, vectors: StoredVectors | None = None) -> "Snapshot":
+    def insert(
+        self,
+        codes: Codes,
+        ids: Ids,
+        vectors: StoredVectors | None = None,
+        attributes: "Attributes | None" = None,
+    ) -> "Snapshot":
         """Add items under new ids to the buffer; if they do not fit, flush it with them."""
-        buffer = self.buffer
+        buffer, schema = self.buffer, self.schema if attributes is None else attributes.schema
         if len(codes) <= buffer.room:
-            return replace(self, buffer=buffer.insert(codes, ids, vectors))
+            return replace(self, buffer=buffer.insert(codes, ids, vectors, attributes), schema=schema)
         if buffer.vectors is not None and vectors is not None:
             vectors = buffer.vectors.concat(vectors)
-        segment = Segment.build(buffer.codes.concat(codes), np.concatenate([buffer.ids, ids]), vectors, self.lay_out)
-        return self._with(*self.segments, LiveSegment(segment))
+        columns = gather_attributes([(buffer.attributes, len(buffer)), (attributes, len(codes))])
+        ids = np.concatenate([buffer.ids, ids])
+        segment = Segment.build(buffer.codes.concat(codes), ids, vectors, self.lay_out, columns)
+        return replace(self._with(*self.segments, LiveSegment(segment)), schema=schema)
 
-    def attach(self, segments: Sequence[LiveSegment]) -> "Snapshot":
+    def attach(self, segments: Sequence[LiveSegment], schema: Schema | None) -> "Snapshot":
         """Add the segments of another snapshot, whose ids must be new."""
+        if None not in (schema, self.schema) and schema != self.schema:
+            raise InvalidInput(
+                f"indexes must have the same columns of attributes to merge, got {self.schema} and {schema}: build one "
+                "of them again"
+            )
         # Compaction recognizes segments by identity, and the same one may be attached twice: each gets its own object.
         own = (LiveSegment(replace(one.segment), one.tombstones, one.graph) for one in segments)
-        return replace(self, segments=(*self.segments, *own))
+        return replace(self, segments=(*self.segments, *own), schema=self.schema or schema)
 
     def flush(self) -> "Snapshot":
         """Turn the buffer into a segment."""
         if not len(self.buffer):
             return self
-        segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors, self.lay_out)
+        own = self.buffer
+        segment = Segment.build(own.codes, own.ids, own.vectors, self.lay_out, own.attributes)
         return self._with(*self.segments, LiveSegment(segment))
 
     def truncate(self, width: int) -> "Snapshot":
@@ -151,7 +197,7 @@ class Snapshot:
             LiveSegment(one.segment.truncate(width, self.lay_out), one.tombstones, one.graph)
             for one in flushed.segments
         )
-        return Snapshot.of(width, tuple(segments), self.lay_out, self.vector_format)
+        return Snapshot.of(width, tuple(segments), self.lay_out, self.vector_format, self.schema)
 
     def delete(self, located: Located) -> "Snapshot":
         """Delete located items: tombstones in segments, removal from the buffer. Segments without items are dropped."""
@@ -188,7 +234,7 @@ class Snapshot:
 
     def _with(self, *segments: LiveSegment) -> "Snapshot":
         """Return these segments and an empty buffer."""
-        return Snapshot.of(self.width, segments, self.lay_out, self.vector_format)
+        return Snapshot.of(self.width, segments, self.lay_out, self.vector_format, self.schema)
 
     def add_graph(self, segment: Segment, graph: StoredGraph) -> "Snapshot":
         """Put a graph beside its segment, if that is still there."""

@@ -38,6 +38,7 @@ from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.search.graph import DEGREE, MAX_BITS, NavigatingCodes
 from nestcode.search.planner import Effort
+from nestcode.search.schema import Schema, check_schema
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import (
@@ -55,7 +56,7 @@ from nestcode.storage import (
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|neighbors|groups|corrections|sums|removed)"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|attributes|neighbors|groups|corrections|sums|removed)"
     r"\.npy"
     r"|coder-[0-9a-f]{16}|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # and drafts
 )
@@ -80,6 +81,7 @@ class Commit:
     vector_format: VectorFormat | None = None  # how vectors are stored, if they are
     effort: Effort | None = None  # that `Index.tune` chose
     graph: bool = False  # whether large segments get graphs
+    schema: Schema | None = None  # the columns of attributes, if items have some
 
 
 class Store:
@@ -169,11 +171,13 @@ class Store:
         while True:
             manifest = read_manifest(self.path)
             before = self._manifest
-            if before is not None and any(
-                manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors")
+            if before is not None and (
+                any(manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors"))
+                or before.get("attributes", manifest.get("attributes")) != manifest.get("attributes")
             ):
                 raise InvalidInput(
-                    f"{self.path} holds another index now, of another width, coder or vectors: open it again"
+                    f"{self.path} holds another index now, of another width, coder, vectors or attributes: open it "
+                    "again"
                 )
             try:
                 made = make(manifest)
@@ -212,17 +216,19 @@ class Store:
         tuned, graph = None if effort is None else Effort(**effort), manifest.get("graph", False)
         if type(graph) is not bool or (graph and coder is None):
             raise ValueError(f"{graph!r} should be whether an index with a coder has graphs")
-        return Commit(width, coder, largest, tuple(segments), vectors, tuned, graph)
+        return Commit(width, coder, largest, tuple(segments), vectors, tuned, graph, _schema(manifest))
 
     def _map_segments(self, manifest: dict[str, Any]) -> list[LiveSegment]:
-        width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
-        return [self._map_segment(entry, width, vectors) for entry in manifest["segments"]]
+        width, beside = checked_int(manifest["width"], 1, MAX_WIDTH), (_vector_format(manifest), _schema(manifest))
+        return [self._map_segment(entry, width, *beside) for entry in manifest["segments"]]
 
-    def _map_segment(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> LiveSegment:
+    def _map_segment(
+        self, entry: dict[str, Any], width: int, vectors: VectorFormat | None, schema: Schema | None
+    ) -> LiveSegment:
         known = (
             one for one, own in self._segments.items() if (own["name"], own["sums"]) == (entry["name"], entry["sums"])
         )
-        segment, removed = next(known, None) or self._map_files(entry, width, vectors), entry["removed"]
+        segment, removed = next(known, None) or self._map_files(entry, width, vectors, schema), entry["removed"]
         graph = self._map_graph(entry.get("graph"), len(segment))
         if removed is None:
             return LiveSegment(segment, graph=graph)
@@ -232,8 +238,10 @@ class Store:
             raise DamagedFile(f"{self.path / file} does not fit the other files: restore a copy")
         return LiveSegment(segment, tombstones.astype(np.uint32), graph)
 
-    def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
-        name, specs = checked_name(entry["name"], NUMBER), _specs(entry, width, vectors)
+    def _map_files(
+        self, entry: dict[str, Any], width: int, vectors: VectorFormat | None, schema: Schema | None
+    ) -> Segment:
+        name, specs = checked_name(entry["name"], NUMBER), _specs(entry, width, vectors, schema)
         size_of = {key: CHECKED if "arrays" in entry else EARLY_CHECKED.get(key, BLOCK) for key in specs}
         mapped = self._map_arrays(name, specs, size_of, entry["sums"])
         arrays = {key: one.array for key, one in mapped.items()}
@@ -242,8 +250,8 @@ class Store:
                 mapped[key].touch(0, arrays[key].nbytes)
                 arrays[key] = np.array(mapped.pop(key).array)
         mapped.few_reads = self._memory is not None
-        if self._memory is not None and self._memory.prefix is None and "codes" in mapped:
-            mapped["codes"].expect_few_reads()  # a prefix is read whole by the first search
+        if self._memory is not None and "codes" in mapped:
+            mapped["codes"].expect_few_reads()
         layout = {key: arrays[key] for key in LAYOUT_DTYPES if key in arrays}
         guards = {key: guard for key in layout if key in mapped and (guard := mapped[key].guard) is not None}
         return Segment(
@@ -255,6 +263,7 @@ class Store:
             None if vectors is None else _stored_vectors(arrays, mapped),
             ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),
             mapped,
+            None if schema is None or "attributes" not in arrays else (schema, arrays["attributes"]),
         )
 
     def _map_graph(self, entry: dict[str, Any] | None, count: int) -> StoredGraph | None:
@@ -340,7 +349,10 @@ class Store:
             manifest["graph"] = True
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
-        self._check_last()  # once more: files take long; they stay, as a copy may have the same names
+        if commit.schema is not None:
+            manifest["attributes"] = dict(commit.schema)
+        self._check_lock()  # once more: files take long; they stay, as a copy may have the same names
+        self._check_last()
         before = self._keep_manifest()
         try:
             self._manifest = write_manifest(self.path, manifest)
@@ -358,7 +370,8 @@ class Store:
                     before.unlink(missing_ok=True)
         self._segments, self._tombstones, self._graphs = segments, tombstones, graphs
         self._coder = commit.coder, coder
-        with suppress(OSError):  # what is obsolete does no harm: the next commit deletes it
+        with suppress(OSError, InvalidInput):  # what is obsolete does no harm: the next commit deletes it
+            self._check_lock()  # or another folder has the name now
             self.delete_obsolete_files(manifest)
 
     def _keep_manifest(self) -> Path | None:
@@ -471,7 +484,7 @@ class Store:
         return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
 
 
-def _specs(entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> dict[str, Spec]:
+def _specs(entry: dict[str, Any], width: int, vectors: VectorFormat | None, schema: Schema | None) -> dict[str, Spec]:
     """Return the dtypes and shapes of a segment's arrays by their names, in the order of their checksums."""
     count = checked_int(entry["count"], 1, MAX_ITEMS)
     shapes: dict[str, tuple[int, ...]] = {"codes": (count, -(-width // 8)), "ids": (count,), "heads": (count,)}
@@ -487,6 +500,8 @@ def _specs(entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> d
         known["vectors"], shapes["vectors"] = VECTOR_DTYPES[vectors.dtype], (count, vectors.features)
         if vectors.dtype == "int8":
             shapes["scales"] = (count,)
+    if written is not None and schema is not None and "attributes" in written:
+        known["attributes"], shapes["attributes"] = "|u1", (checked_int(written["attributes"][1], 8, 2**48),)
     if written is not None and written != {key: [known[key], *shape] for key, shape in shapes.items()}:
         raise ValueError(f"the arrays of segment {entry['name']} are not those of a segment")
     return {key: (np.dtype(known[key]), shape) for key, shape in shapes.items()}
@@ -498,6 +513,11 @@ def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
         return None
     entry = manifest["vectors"]
     return VectorFormat(entry["dtype"], checked_int(entry["features"], 1, MAX_FEATURES))
+
+
+def _schema(manifest: dict[str, Any]) -> Schema | None:
+    """Return the columns of attributes; files up to version 5 have none."""
+    return check_schema(manifest["attributes"]) if "attributes" in manifest else None
 
 
 def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: MappedArrays) -> StoredVectors:

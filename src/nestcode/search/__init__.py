@@ -2,7 +2,7 @@
 
     Index.search ──▶ request    what the caller wants, checked once                            request.py, filters.py
                  ──▶ plan       scan, lists or walk, and how much of it: counts and costs       planner.py
-                 ──▶ operators  of the core, over the bitmap of a selection                     searcher.py, prepared.py
+                 ──▶ operators  of the core, over the bitmap of a selection                    searcher.py, selection.py
                                   scan    compares all items exactly, in two passes (scan.py, scanned_codes.py)
                                   lists   probes inverted lists; estimates by 4-bit fast-scan, ADC or Hamming distances
                                   walk    visits nodes of a graph; estimates by fast-scan
@@ -18,8 +18,9 @@ Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.
 `Coder.coefficients`. This package knows coders, and no coder knows this package.
 """
 
-from nestcode.search.adc import asymmetric_distances, cell_distances
+from nestcode.search.adc import asymmetric_distances
+from nestcode.search.filters import Filter
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 
-__all__ = ["Effort", "Evaluation", "Hits", "Plan", "RangeHits", "asymmetric_distances", "cell_distances"]
+__all__ = ["Effort", "Evaluation", "Filter", "Hits", "Plan", "RangeHits", "asymmetric_distances"]

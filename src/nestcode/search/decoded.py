@@ -20,6 +20,7 @@ from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.search.inverted_lists import ListCentroids
 from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
+from nestcode.search.zeros import zero_codes
 
 COMPLEMENT = 1 << 28  # products of values: .1 s
 NEAR_ONE = 0.05  # norms that differ less from 1 are taken for it
@@ -57,6 +58,16 @@ class DecodedScorer(Scorer):
     def score(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:
         """Return distances for choosing the codes to rerank, of the same shape: estimates where decoding is slow."""
         return self.rerank(queries, codes, threads)
+
+    def zero_codes(self, width: int) -> Codes:
+        """Return the codes of `width` bits that only zero vectors have."""
+        if width not in self._zero_codes:
+            self._zero_codes[width] = zero_codes(self.coder, width)
+        return self._zero_codes[width]
+
+    @lazy_property
+    def _zero_codes(self) -> dict[int, Codes]:
+        return {}
 
     @property
     def projected(self) -> "ProjectedScorer | None":

@@ -20,6 +20,7 @@ TOLERANCE = 1.05  # of the candidate budget
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
+COMPARED_IDS = 1 << 22  # pairs of a found and a true one at once
 FEW_ITEMS = 10_000  # that an exhaustive search compares in no time
 
 
@@ -31,30 +32,42 @@ class RecallTrials:
 
     Args:
         search: as `Index.search`.
+        explain: as `Index.explain`.
         queries: not in the index, or they find themselves.
         k: how many nearest items count.
         count: items of the index.
         options: further arguments of every search.
-        exact: a plan by vectors that the searches do not get.
+        exact: a request by vectors that the searches do not get.
+        true: the true neighbors and their distances, where they are known.
 
     """
 
     def __init__(
         self,
         search: Callable[..., Hits],
+        explain: Callable[..., Plan],
         queries: Codes | ArrayLike,
         k: int,
         count: int,
         options: dict[str, Any],
         exact: Request | None,
+        true: Hits | None = None,
     ) -> None:
-        self._search, self._queries, self._k, self.count, self._options = search, queries, k, count, options
+        self._search, self._explain, self._queries, self._k, self.count, self._options = (
+            search,
+            explain,
+            queries,
+            k,
+            count,
+            options,
+        )
         self._exact = exact
         self._tried: dict[tuple[int, int], Evaluation] = {}
         by_vectors = {}
         if exact is not None and exact.vectors is not None:
             by_vectors = {"rank": "exact", "vectors": exact.vectors.source}
-        true = search(queries, k, candidates=max(count, 1), **{**options, **by_vectors})
+        if true is None:
+            true = search(queries, k, candidates=max(count, 1), **{**options, **by_vectors})
         self._true = true.ids.reshape(-1, k)
         if not count or not len(self._true):
             raise InvalidInput(
@@ -64,14 +77,19 @@ class RecallTrials:
         worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
         self._as_near = worst + 1e-6 * np.abs(worst)
 
-    def run(self, candidates: int | None, rerank: int | None, plan: Plan | None = None) -> Evaluation:
-        """Search for all queries once; a plan says what the search does where nothing is chosen."""
+    def run(self, candidates: int | None, rerank: int | None) -> Evaluation:
+        """Search for all queries once."""
+        planned = {name: value for name, value in self._options.items() if name != "threads"}
+        plan = self._explain(self._queries, self._k, candidates=candidates, rerank=rerank, **planned)
         start = time.perf_counter()
         found = self._search(self._queries, self._k, candidates=candidates, rerank=rerank, **self._options)
         seconds = time.perf_counter() - start
         # By distance, as ties are equally right, and by id, as the distance of the same item may be rounded otherwise.
         ids, distances = found.ids.reshape(-1, self._k), found.distances
-        same = np.array([np.isin(*row) for row in zip(ids, self._true, strict=True)], dtype=bool)
+        same, block = np.empty(ids.shape, dtype=bool), max(COMPARED_IDS // self._k**2, 1)
+        for first in range(0, len(ids), block):
+            some = slice(first, first + block)
+            same[some] = (ids[some, :, None] == self._true[some, None, :]).any(axis=2)
         if self._exact is not None and self._exact.vectors is not None:
             rows, metric = self._exact.rows, self._exact.metric
             distances = self._exact.vectors.rerank(rows, ids, metric, threads=1).reshape(distances.shape)
@@ -82,9 +100,10 @@ class RecallTrials:
             standard_error=float(near.sum(axis=-1).std(ddof=min(1, queries - 1)) * queries**0.5 / self._wanted),
             compared=compared,
             share=compared / self.count,
-            candidates=candidates or (0 if plan is None else plan.compared),
-            rerank=rerank or (0 if plan is None else plan.reranked),
+            candidates=candidates or plan.compared,
+            rerank=rerank or plan.reranked,
             seconds=seconds / np.size(found.compared),
+            ns=plan.executed_ns(compared),
         )
 
     def fastest(self, target: float) -> Evaluation:
@@ -122,7 +141,7 @@ class RecallTrials:
         if rerank == best.rerank or (change > 1 and rerank > best.candidates):
             return None
         found = self._fewest(rerank, target, best)
-        return found if found is not None and found.seconds < best.seconds else None
+        return found if found is not None and found.ns < best.ns else None
 
     def _fewest(self, rerank: int, target: float, near: Evaluation | None = None) -> Evaluation | None:
         """Return the least candidate budget below all items that reaches the target; None where there is none.
@@ -135,7 +154,7 @@ class RecallTrials:
             tried = self._try(trial, rerank)
             if _reaches(tried, target):
                 high, best = trial, tried
-            elif near is not None and tried.seconds > near.seconds:
+            elif near is not None and tried.ns > near.ns:
                 return None
             else:
                 low = trial
@@ -166,7 +185,7 @@ class RecallTrials:
             return best
         most = max((tried.recall for tried in self._tried.values()), default=0.0)
         near = [tried for tried in self._tried.values() if tried.recall >= most - NEARLY]
-        chosen = min(near or [best], key=lambda tried: tried.seconds)
+        chosen = min(near or [best], key=lambda tried: tried.ns)
         warnings.warn(
             f"no search reaches a recall of {target} by a standard error, an exhaustive one has {best.recall:.3f} ± "
             f"{best.standard_error:.3f}; later searches have {chosen.recall:.3f} with {chosen.candidates} of "

@@ -1,6 +1,14 @@
-"""Filters: which items a search may return, given as ids or as a mask by id."""
+"""Filters: which items a search may return, given as ids, as a mask by id, or as a condition on attributes.
 
-from collections.abc import Iterable
+    Filter ──rule──▶ what ids, a mask or a condition (conditions.py) allows of a run   kept as long as its codes live
+           ──less tombstones──▶ `Kept`: a bitmap, positions, their count               kept as long as the run lives
+
+A search without a filter has `EVERYTHING`, which leaves tombstones out by the same steps.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode.arrays import Ids, StoredIds, as_array, check_ids
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
+from nestcode.search.graph import ALL_ALLOWED, bitmap
 from nestcode.search.runs import Positions, SortedRun
 
 LOOKUPS_PER_ID = 64  # items of a run that are tested against a filter while one is looked up by its id
@@ -41,48 +50,194 @@ def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]
     return chosen
 
 
-class IdFilter:
-    """Which items may be found, given ids or a mask by id.
+class Kept:
+    """The items of a run that a filter allows: positions, ascending, or a bitmap; each is computed from the other."""
 
-    >>> IdFilter([3, 5]).contains(np.array([-1, 3, 4]))
-    array([False,  True, False])
-    """
+    def __init__(self, size: int, *, words: NDArray[np.uint64] | None = None, at: Positions | None = None) -> None:
+        self.size, self._words, self._at = size, words, at
+        if words is None and at is None:
+            self.count = size
+        else:
+            self.count = len(at) if at is not None else int(np.bitwise_count(words).sum())  # type: ignore[arg-type]
 
-    def __init__(self, allowed: ArrayLike | Iterable[int]) -> None:
-        array = check_allowed(allowed)
-        if array.dtype == bool and LOOKUPS_PER_ID * np.count_nonzero(array) < len(array):
-            array = np.flatnonzero(array)
-        self._ids: Ids | None = None if array.dtype == bool else array.astype(np.int64, copy=False)
-        self._mask = np.append(array, False) if array.dtype == bool else None
-
-    def positions(self, run: SortedRun) -> Positions:
-        """Return the positions in a run of items that may be found, ascending."""
-        if self._ids is not None and LOOKUPS_PER_ID * len(self._ids) < len(run.ids):
-            found = np.unique(run.find(self._ids))
-            return found[found >= 0].astype(np.uint32)
-        if "ids" in run.mapped:
-            run.mapped.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
-        mask = self.contains(run.ids)
-        if len(run.tombstones):
-            mask[run.tombstones] = False
-        return mask.nonzero()[0].astype(np.uint32)
-
-    def contains(self, ids: StoredIds) -> NDArray[np.bool_]:
-        """Return whether items of these ids may be found."""
-        if self._dense is None:
-            assert self._ids is not None
-            return np.isin(ids, self._ids)
-        found: NDArray[np.bool_] = self._dense.take(ids, mode="clip")
-        return found if ids.dtype.kind == "u" else found & (ids >= 0)
+    @classmethod
+    def of_mask(cls, mask: NDArray[np.bool_]) -> "Kept":
+        """Return the items where a mask is set."""
+        return cls(len(mask), words=bitmap(mask))
 
     @lazy_property
-    def _dense(self) -> NDArray[np.bool_] | None:
-        """A mask by id, whose last entry, False, is that of all ids beyond, or None where it would be long."""
-        if self._ids is None:
-            return self._mask
+    def bitmap(self) -> NDArray[np.uint64]:
+        """A bit for each item, the first lowest; an empty bitmap allows all."""
+        if self.count == self.size:
+            return ALL_ALLOWED
+        if self._words is not None:
+            return self._words
+        assert self._at is not None
+        mask = np.zeros(self.size, dtype=np.bool_)
+        mask[self._at] = True
+        return bitmap(mask)
+
+    @lazy_property
+    def positions(self) -> Positions:
+        """The positions of the items, ascending."""
+        if self._at is not None:
+            return self._at
+        if self.count == self.size:
+            return np.arange(self.size, dtype=np.uint32)
+        assert self._words is not None
+        bits = np.unpackbits(self._words.astype("<u8", copy=False).view(np.uint8), count=self.size, bitorder="little")
+        return bits.nonzero()[0].astype(np.uint32)
+
+    def contains(self, positions: Positions) -> NDArray[np.bool_]:
+        """Return whether items at some positions are among these."""
+        if self.count == self.size:
+            return np.ones(len(positions), dtype=np.bool_)
+        found: NDArray[np.bool_] = (self.bitmap[positions >> 6] >> (positions & 63).astype(np.uint64)) & 1 == 1
+        return found
+
+    def without(self, positions: Positions) -> "Kept":
+        """Return these items less those at some positions, which are distinct."""
+        if not len(positions):
+            return self
+        if self._at is not None:
+            return Kept(self.size, at=np.setdiff1d(self._at, positions, True))
+        words = np.full(self.size // 64 + 1, 2**64 - 1, dtype=np.uint64) if self._words is None else self._words.copy()
+        if self._words is None:
+            words[-1] = (1 << (self.size & 63)) - 1
+        np.bitwise_and.at(words, positions >> 6, ~(np.uint64(1) << (positions & 63).astype(np.uint64)))
+        return Kept(self.size, words=words)
+
+
+class Rule(Protocol):
+    """What a filter asks of an item."""
+
+    def kept(self, run: SortedRun) -> Kept:
+        """Return the items of a run that it allows, deleted ones too."""
+
+
+class Filter:
+    """Which items searches may return: `Index.filter` prepares one, for any number of searches.
+
+    >>> from nestcode import Codes, Index
+    >>> index = Index(width=2)
+    >>> index.add(Codes.from_bits([[0, 0], [0, 1], [1, 1]]), ids=[3, 4, 5])
+    >>> wanted = index.filter([4, 5])
+    >>> wanted
+    Filter(2 ids)
+    >>> index.search(Codes.from_bits([[0, 0]]), k=2, filter=wanted).ids
+    array([[4, 5]])
+
+    What it allows of a run is computed once, and kept as long as the run lives. So a search takes as long as one
+    without a filter that compares the same items, and after an addition only new runs are looked at.
+
+    Args:
+        rule: what it asks of an item; None allows all.
+        text: what it is, for its `repr`.
+
+    """
+
+    def __init__(self, rule: Rule | None, text: str) -> None:
+        self.rule, self._text = rule, text
+        self._allowed: WeakKeyDictionary[object, Kept] = WeakKeyDictionary()  # by what outlives tombstones
+        self._kept: WeakKeyDictionary[SortedRun, Kept] = WeakKeyDictionary()
+
+    def kept(self, run: SortedRun) -> Kept:
+        """Return the items of a run that are allowed, and were not deleted."""
+        known = self._kept.get(run)
+        if known is None:
+            known = self._kept[run] = self._allowed_of(run).without(run.tombstones)
+        return known
+
+    def _allowed_of(self, run: SortedRun) -> Kept:
+        if self.rule is None:
+            return Kept(len(run.ids))
+        known = self._allowed.get(run.owner)
+        if known is None:
+            known = self._allowed[run.owner] = self.rule.kept(run)
+        return known
+
+    def __repr__(self) -> str:
+        return f"Filter({self._text})"
+
+
+EVERYTHING = Filter(None, "everything")
+Filtering = Filter | str | tuple[str, Sequence[Any]] | ArrayLike | Iterable[int]  # or an expression of pyarrow
+
+
+def filter_of(
+    allowed: ArrayLike | Iterable[int], least: Callable[[], int], largest: int, *, lasting: bool = True
+) -> Filter:
+    """Return a filter of ids, or of a mask by id.
+
+    >>> filter_of([3, 5], lambda: 0, largest=9), filter_of([True, False], lambda: 0, largest=1)
+    (Filter(2 ids), Filter(a mask of 1 among 2 ids))
+
+    Args:
+        allowed: the ids, or the mask.
+        least: returns the largest id in the index, or -1: a mask has an entry for each id up to it.
+        largest: the largest id that the index ever used, or -1: a mask has no entries beyond.
+        lasting: whether the filter is used after additions, too: a mask leaves those out.
+
+    """
+    array = check_allowed(allowed)
+    if array.dtype != bool:
+        return Filter(_AllowedIds(array.astype(np.int64, copy=False)), f"{len(array)} ids")
+    if len(array) != largest + 1 and not least() < len(array) <= largest + 1:
+        raise InvalidInput(
+            f"a mask by id must have {largest + 1} entries, one for each id up to {largest}, the largest that was "
+            f"used, got {len(array)}: fill it up with False or True, or give ids, as in np.flatnonzero(mask)"
+        )
+    count, text = int(np.count_nonzero(array)), "a mask of {:,} among {:,} ids"
+    text = text.format(count, len(array))
+    if count == len(array) and not lasting:
+        return EVERYTHING
+    if LOOKUPS_PER_ID * count < len(array):
+        return Filter(_AllowedIds(np.flatnonzero(array)), text)
+    return Filter(_Mask(np.append(array, False)), text)
+
+
+class _AllowedIds:
+    """A rule that names ids."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+
+    def kept(self, run: SortedRun) -> Kept:
+        """Look the ids up in the run, or the run's ids among them, whichever are fewer by far."""
+        if LOOKUPS_PER_ID * len(self._ids) < len(run.ids):
+            found = np.unique(run.owner.find(self._ids))
+            return Kept(len(run.ids), at=found[found >= 0].astype(np.uint32))
+        return Kept.of_mask(np.isin(_ids_of(run), self._ids) if self._mask is None else self._mask.contains(run))
+
+    @lazy_property
+    def _mask(self) -> "_Mask | None":
+        """The same as a mask, or None where it would be long."""
         largest = int(self._ids.max(initial=-1))
         if largest >= MASK_BYTES_PER_ID * len(self._ids):
             return None
         mask = np.zeros(largest + 2, dtype=np.bool_)
         mask[self._ids] = True
-        return mask
+        return _Mask(mask)
+
+
+class _Mask:
+    """A rule that has an entry for each id, and a last one, False, for all ids beyond."""
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        self._mask = mask
+
+    def kept(self, run: SortedRun) -> Kept:
+        """Look up each id of the run."""
+        return Kept.of_mask(self.contains(run))
+
+    def contains(self, run: SortedRun) -> NDArray[np.bool_]:
+        """Return whether each item of a run is allowed."""
+        found: NDArray[np.bool_] = self._mask.take(_ids_of(run), mode="clip")
+        return found
+
+
+def _ids_of(run: SortedRun) -> StoredIds:
+    """Return all ids of a run, verified."""
+    if "ids" in run.mapped:
+        run.mapped["ids"].touch(0, run.ids.nbytes)
+    return run.ids

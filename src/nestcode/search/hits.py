@@ -83,3 +83,4 @@ class Evaluation:
     candidates: int  # the candidate budget
     rerank: int  # candidates that were reranked
     seconds: float  # per query, on average, as measured now
+    ns: float  # per query, by counted work and the planner's costs: the same on any machine

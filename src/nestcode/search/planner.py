@@ -25,9 +25,9 @@ NS_PER_SCANNED_ITEM = 5.0  # beside its values or bytes
 NS_PER_SCANNED_CODE_BYTE = 0.6  # by tables of levels, or of codebook entries
 NS_PER_FASTSCAN_BYTE = 0.08  # of an item's 4-bit groups
 NS_PER_ADC_BYTE = 1.5  # of an item's code, that a table is looked up for
-NS_PER_HAMMING_BYTE = 0.1
+NS_PER_HAMMING_BYTE = 0.1  # of an item's code, which is compared whole
 NS_PER_LIST = 2.5  # that is ranked
-NS_PER_VISITED_NODE = 400.0
+NS_PER_VISITED_NODE = 400.0  # with the estimates of its neighbors
 NS_PER_RERANKED_ITEM, NS_PER_RERANKED_VALUE = 50.0, 0.6  # a row anywhere in memory
 NS_PER_LISTS, NS_PER_WALK, NS_PER_SCAN = 27_000.0, 25_000.0, 12_000.0  # fixed, of a query
 NS_WORTH_EXACTNESS = 200_000.0  # a scan that takes no longer is preferred, as it is exact
@@ -36,7 +36,6 @@ EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estim
 LIST_CANDIDATES, LIST_CANDIDATES_SHARE = 10_000, 50  # items, and one in so many of all, that lists estimate by default
 GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
 RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked first, by default: for each hit, and at least
-RERANKED_GROWTH = 4  # times as many candidates are reranked next (also in cpp/nestcode/row_search.hpp)
 UNBOUNDED = 2**63
 
 Operator = Literal["scan", "lists", "walk"]
@@ -123,6 +122,7 @@ class Plan:
         compared: how many of these are compared: all by a scan; by estimates in lists; or what a walk keeps (ef).
         reranked: how many candidates are reranked at first.
         ns: the nanoseconds that a query would take by each operator.
+        work: what items cost.
         most_reranked: how many candidates are reranked as long as others may be nearer; 0 never reranks more.
         most_passed: how many items of lists a query may pass, allowed or not, before it is scanned instead.
         most_visited: how many nodes a walk may visit before that.
@@ -137,6 +137,7 @@ class Plan:
     compared: int
     reranked: int
     ns: dict[Operator, float]
+    work: Work
     most_reranked: int = 0
     most_passed: int = UNBOUNDED
     most_visited: int = UNBOUNDED
@@ -157,10 +158,23 @@ class Plan:
             self.most_listed,
         )
 
+    def executed_ns(self, compared: float) -> float:
+        """Return the nanoseconds that a query took which compared this number of items: by lists, not quite the plan's.
+
+        >>> work = Work(20_000, 0, walks=False, lists=9, ns_per_estimated=2, ns_per_scanned=40, ns_per_reranked=250)
+        >>> plan = make_plan(work, allowed=20_000, k=10, candidates=500, rerank=100)
+        >>> plan.executed_ns(600) - plan.ns["lists"]
+        200.0
+        """
+        if self.operator == "scan":
+            return self.ns["scan"]
+        each = NS_PER_VISITED_NODE if self.operator == "walk" else self.work.ns_per_estimated
+        return self.ns[self.operator] + (compared - self.compared) * each
+
     def widened(self) -> "Plan | None":
-        """Return the plan with more candidates reranked, or None where a scan takes less."""
-        more = RERANKED_GROWTH * self.reranked
-        return replace(self, reranked=more) if more <= self.most_reranked else None
+        """Return the plan with more lists probed and more candidates reranked, or None where a scan takes less."""
+        more, listed = _core.RERANKED_GROWTH * self.reranked, min(_core.PROBED_GROWTH * self.listed, self.most_listed)
+        return replace(self, reranked=more, listed=listed) if more <= self.most_reranked else None
 
     def __str__(self) -> str:
         costs = ", ".join(f"{name} {cost / 1e3:,.0f} us" for name, cost in sorted(self.ns.items(), key=itemgetter(1)))
@@ -235,7 +249,7 @@ def make_plan(
     else:  # what the caller chose is spent, whatever a filter excludes
         scans = candidates is None and not fetched and allowed < items and ns["scan"] <= ns[way]
     if scans:
-        return Plan("scan", items, allowed, allowed, 0, ns)
+        return Plan("scan", items, allowed, allowed, 0, ns, work)
     most_reranked = most_passed = most_visited = UNBOUNDED
     most_listed = listed
     if candidates is None and not fetched:
@@ -249,7 +263,7 @@ def make_plan(
     if rerank is not None or effort is not None or fetched:
         most_reranked = 0
     bounds = most_reranked, most_passed, most_visited, listed, most_listed
-    return Plan(way, items, allowed, compared, reranked, ns, *bounds)
+    return Plan(way, items, allowed, compared, reranked, ns, work, *bounds)
 
 
 def _choose_ef(chosen: int | None, k: int, effort: Effort | None) -> int:

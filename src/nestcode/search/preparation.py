@@ -1,18 +1,18 @@
 """What searches prepare of sorted runs, kept as long as the runs live."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from nestcode import _core
-from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.graph import Graph, Items, Navigator, make_records
-from nestcode.search.runs import SortedRun
+from nestcode.search.runs import Positions, SortedRun
 from nestcode.search.scanned_codes import ScannedCodes, ScannedFormat, scanned_format
 from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, ScanLayout, Scorer
-from nestcode.search.vectors import NO_SCALES, VECTOR_ARRAYS, RunVectors, StoredVectors
+from nestcode.search.vectors import BESIDE_CODES, NO_SCALES, RunVectors, StoredVectors
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,11 @@ class PreparationCache:
 
     Args:
         scorer: what they are prepared for.
-        prefix: how many leading bits of codes it estimates by; None is all.
 
     """
 
-    def __init__(self, scorer: Scorer, prefix: int | None = None) -> None:
-        self.scorer, self.prefix = scorer, prefix
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
         self._layouts: WeakKeyDictionary[object, ScanLayout] = WeakKeyDictionary()  # those that no file holds
         self._scanned: WeakKeyDictionary[object, ScannedCodes] = WeakKeyDictionary()
@@ -45,31 +44,26 @@ class PreparationCache:
         }
         self._graphs: WeakKeyDictionary[object, PreparedGraph] = WeakKeyDictionary()
         self._navigator: Navigator | None = None  # of the graphs
+        self._zeros: WeakKeyDictionary[object, Positions] = WeakKeyDictionary()
         self._formats: dict[int, ScannedFormat | None] = {}  # of scanned codes, by width
 
     def prepare(self, run: SortedRun, bits: int) -> PreparedCodes:
         """Return the prepared codes of a run whose inverted lists are named by `bits` bits."""
         known = self._prepared.get(run.owner)
         if known is None or known[0] != bits:
-            codes = run.codes
-            if self.prefix is not None:
-                codes = codes.prefix(self.prefix)
-                if self.scorer.scans_codes:
-                    run.mapped.touch(but=VECTOR_ARRAYS)
-                    codes = Codes.unchecked(np.ascontiguousarray(codes.packed), codes.width)
-            prepared = self.scorer.prepare(codes, run.list_starts(bits), self._layout(run, codes))
+            prepared = self.scorer.prepare(run.codes, run.list_starts(bits), self._layout(run))
             known = self._prepared[run.owner] = bits, prepared
         return known[1]
 
-    def _layout(self, run: SortedRun, codes: Codes) -> ScanLayout:
-        """Return the layout that the index stores, or compute it: of a prefix, a buffer, or files of early versions."""
+    def _layout(self, run: SortedRun) -> ScanLayout:
+        """Return the layout that the index stores, or compute it: of a buffer, or files of early versions."""
         wanted = self.scorer.layout_format
-        if self.prefix is None and run.layout.format == wanted:
+        if run.layout.format == wanted:
             return run.layout
         known = self._layouts.get(run.owner)
         if known is None and wanted:
-            run.mapped.touch(but=VECTOR_ARRAYS)
-            known = self._layouts[run.owner] = self.scorer.lay_out(codes)
+            run.mapped.touch(but=BESIDE_CODES)
+            known = self._layouts[run.owner] = self.scorer.lay_out(run.codes)
             run.mapped.release()
         return known or NO_LAYOUT
 
@@ -104,7 +98,7 @@ class PreparationCache:
         """Return the codes of a run as scans read them."""
         known = self._scanned.get(run.owner)
         if known is None or len(known) != len(run.codes):
-            run.mapped.touch(but=VECTOR_ARRAYS)
+            run.mapped.touch(but=BESIDE_CODES)
             known = self._scanned[run.owner] = how.prepare(run.codes)
         return known
 
@@ -117,9 +111,27 @@ class PreparationCache:
                 rows = RunVectors([run.vectors], [run.mapped]).rows(np.arange(len(run.codes)))
             else:
                 assert isinstance(self.scorer, DecodedScorer)
-                run.mapped.touch(but=VECTOR_ARRAYS)
+                run.mapped.touch(but=BESIDE_CODES)
                 rows = np.ascontiguousarray(self.scorer.coder.decode(run.codes), dtype=np.float32)
             known = self._expanded[stored][run.owner] = StoredVectors(rows, NO_SCALES)
+        return known
+
+    def zeros(self, run: SortedRun) -> Positions:
+        """Return the positions of zero vectors in a run, by their codes, ascending."""
+        known = self._zeros.get(run.owner)
+        if known is None:
+            assert isinstance(self.scorer, DecodedScorer)
+            codes = run.codes
+
+            def row(position: int) -> bytes:
+                run.mapped.touch_rows("codes", np.array([position], dtype=np.uint32))
+                return bytes(codes.packed[position])
+
+            places, found = range(len(codes)), [np.empty(0, dtype=np.uint32)]
+            for zero in map(bytes, self.scorer.zero_codes(codes.width).packed):
+                first, last = bisect_left(places, zero, key=row), bisect_right(places, zero, key=row)
+                found.append(np.arange(first, last, dtype=np.uint32))
+            known = self._zeros[run.owner] = np.concatenate(found)
         return known
 
     @property

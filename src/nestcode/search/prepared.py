@@ -1,4 +1,4 @@
-"""A snapshot that one scorer can search, and the items of it that a search may return.
+"""A snapshot as one scorer searches it.
 
 Positions count through all runs: those that are searched by inverted lists, then those that are searched by graphs.
 """
@@ -16,8 +16,6 @@ from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
 from nestcode.fork import lazy_property
 from nestcode.search.decoded import DecodedScorer, ProjectedScorer
-from nestcode.search.filters import IdFilter
-from nestcode.search.graph import ALL_ALLOWED, bitmap
 from nestcode.search.planner import (
     NS_PER_RERANKED_ITEM,
     NS_PER_RERANKED_VALUE,
@@ -32,7 +30,7 @@ from nestcode.search.preparation import PreparationCache
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.runs import MISSING, Positions, Snapshot
 from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
-from nestcode.search.vectors import VECTOR_ARRAYS, RunVectors, VectorType
+from nestcode.search.vectors import RunVectors, VectorType
 
 CACHED_PLANS = 256
 EXPANDED_BYTES = 8 << 20  # of integers that are kept as float32, which one query scans in half the time
@@ -57,7 +55,6 @@ class PreparedSnapshot:
         graphs = [run for run in snapshot.runs if by_graph and run.graph is not None]
         listed = [run for run in snapshot.runs if run not in graphs]
         self.runs = [*listed, *graphs]
-        self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
         self._ahead, self.in_files = ReadAhead(), any(run.mapped.stays_in_file("codes") for run in self.runs)
         self._ids: list[NDArray[Any]] = [run.ids for run in self.runs]
         self.ends = np.cumsum([len(ids) for ids in self._ids])
@@ -65,10 +62,7 @@ class PreparedSnapshot:
         self.list_bits = cache.scorer.list_bits(self.listed)
         self._prepared = [cache.prepare(run, self.list_bits) for run in listed]
         self._graphs = [cache.graph(run) for run in graphs]
-        rows = [
-            run.codes.packed if self.by_prefix else own.rows for run, own in zip(listed, self._prepared, strict=True)
-        ]
-        self._rows = [*rows, *(run.codes.packed for run in graphs)]
+        self.rows = [run.codes.packed for run in self.runs]  # their codes
         self._searchers: dict[tuple[SearchMetric, Reranker], _core.RowSearcher] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
@@ -77,7 +71,7 @@ class PreparedSnapshot:
         """The inverted lists, if there are some; scans need none."""
         runs = zip(self.runs, self._prepared, strict=False)
         try:
-            lists = [own.inverted_lists(None if self.by_prefix else run.mapped.guard("codes")) for run, own in runs]
+            lists = [own.inverted_lists(run.mapped.guard("codes")) for run, own in runs]
         except ValueError as error:  # from the core: arrays do not fit each other
             raise DamagedFile(f"the files of a segment do not fit each other ({error}): restore a copy") from error
         return _core.Lists(lists) if lists else None
@@ -158,13 +152,13 @@ class PreparedSnapshot:
             [run.mapped.guard("ids") for run in self.runs],
             self.vectors.core if by_vectors else None,
             self._decoder if reranker == "codes" else None,
-            self._rows,
+            self.rows,
             [run.mapped.guard("codes") for run in self.runs],
         )
 
     def reranker(self, *, by_vectors: bool, given: bool) -> Reranker:
         """Return what reranks candidates: by vectors, given ones or those that the index stores, or by whole codes."""
-        if given or self.by_prefix or self.in_files:
+        if given or self.in_files:
             return "caller"
         if by_vectors:
             return "caller" if self.vectors.in_files else "vectors"
@@ -200,10 +194,10 @@ class PreparedSnapshot:
         flat = positions.reshape(-1)
         if not self.in_files:
             self._touch_rows("codes", flat)
-            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+            return Codes.unchecked(self._take(self.rows, flat), self.snapshot.width)
         with self._ahead.reading(lambda: self._request(np.unique(flat[flat != MISSING]).astype(np.int64))):
             self._touch_rows("codes", flat)
-            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+            return Codes.unchecked(self._take(self.rows, flat), self.snapshot.width)
 
     def _touch_rows(self, name: Literal["codes", "ids"], positions: Positions) -> None:
         """Verify the checksums of codes or ids by their positions in all runs together."""
@@ -275,75 +269,3 @@ class PreparedSnapshot:
             mine = owner == r
             out[mine] = array[positions[mine] - (self.ends[r] - len(array))]
         return out
-
-
-class Selection:
-    """The items of a prepared snapshot that a search may return: those that a filter allows and nobody deleted.
-
-    Args:
-        prepared: the snapshot.
-        allowed: the filter; None allows all items.
-
-    """
-
-    def __init__(self, prepared: PreparedSnapshot, allowed: IdFilter | None = None) -> None:
-        self.prepared = prepared
-        # The positions in each run, ascending; None is all.
-        self._kept = [_kept(run) if allowed is None else allowed.positions(run) for run in prepared.runs]
-        sizes = zip(self._kept, prepared.runs, strict=True)
-        self.count = sum(len(run.ids) if kept is None else len(kept) for kept, run in sizes)
-
-    @lazy_property
-    def core(self) -> _core.Selection:
-        """The bitmaps of all runs, as lists and graphs take them."""
-        runs = zip(self._kept, self.prepared.runs, strict=True)
-        return _core.Selection(self.prepared.lists, [_bitmap(kept, len(run.ids)) for kept, run in runs])
-
-    @lazy_property
-    def positions(self) -> Positions:
-        """The positions of the items in all runs together, ascending."""
-        found = []
-        for kept, run, end in zip(self._kept, self.prepared.runs, self.prepared.ends.tolist(), strict=True):
-            start = end - len(run.ids)
-            found.append(np.arange(start, end, dtype=np.uint32) if kept is None else kept + np.uint32(start))
-        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, dtype=np.uint32), *found])
-
-    @lazy_property
-    def ids(self) -> Ids:
-        """The ids of the items, in the order of `positions`."""
-        return self.prepared.ids_at(self.positions)
-
-    @lazy_property
-    def sorted_ids(self) -> Ids:
-        """The ids of the items, ascending: the order in which given vectors lie in memory."""
-        return np.sort(self.ids)
-
-    def items(self) -> list[tuple[Ids, Codes]]:
-        """Return the ids and the codes of the items, run by run."""
-        found, prepared = [], self.prepared
-        for run in prepared.runs:
-            run.mapped.touch(but=VECTOR_ARRAYS)
-        for run, rows, kept in zip(prepared.runs, prepared._rows, self._kept, strict=True):
-            ids = run.ids
-            if kept is not None:
-                ids, rows = ids[kept], rows[kept]
-            found.append((ids.astype(np.int64, copy=False), Codes.unchecked(rows, prepared.snapshot.width)))
-        return found
-
-
-def _kept(run: Any) -> Positions | None:
-    """Return the positions of a run that are not deleted, None where none are."""
-    if not len(run.tombstones):
-        return None
-    mask = np.ones(len(run.ids), dtype=np.bool_)
-    mask[run.tombstones] = False
-    return np.flatnonzero(mask).astype(np.uint32)
-
-
-def _bitmap(kept: Positions | None, count: int) -> NDArray[np.uint64]:
-    """Return positions below `count` as a bitmap; an empty one allows all."""
-    if kept is None or len(kept) == count:
-        return ALL_ALLOWED
-    mask = np.zeros(count, dtype=np.bool_)
-    mask[kept] = True
-    return bitmap(mask)

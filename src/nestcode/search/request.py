@@ -1,6 +1,6 @@
 """The request of a search: its queries, and what they are compared by, checked once."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.filters import IdFilter
+from nestcode.search.filters import EVERYTHING, Filter
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
@@ -36,7 +36,7 @@ class Request:
         metric: "l2", "cosine" or "inner"; None is the coder's.
         vectors: the items themselves by id, for rank "exact".
         stored: whether the index stores vectors, which rank "exact" then takes unless `vectors` are given.
-        allowed: which items may be found: their ids, or a mask by id; None is all.
+        allowed: which items may be found.
         threads: how many threads share a batch of queries; None is one for each core.
 
     """
@@ -51,7 +51,7 @@ class Request:
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
         stored: bool = False,
-        allowed: "ArrayLike | Iterable[int] | None" = None,
+        allowed: Filter = EVERYTHING,
         threads: int | None = 1,
     ) -> None:
         codes = queries if isinstance(queries, Codes) else None
@@ -78,7 +78,7 @@ class Request:
             self.single = self.given.ndim == 1
         if vectors is not None:
             self.vectors = GivenVectors(vectors, self.given.shape[-1])
-        self.allowed = None if allowed is None else IdFilter(allowed)
+        self.allowed = allowed
 
     def __len__(self) -> int:
         return 1 if self.given.ndim == 1 else len(self.given)
@@ -117,6 +117,11 @@ class Request:
             if self.metric != "cosine":
                 _check_norms(self._rows)
         return self._rows
+
+    def check(self) -> None:
+        """Raise where a query is not finite, or too long."""
+        if self.codes is None:
+            _ = self.rows
 
     def batch(self, scorer: Scorer, first: int, last: int) -> QueryBatch:
         """Return queries `first` to `last` as a scorer takes them."""

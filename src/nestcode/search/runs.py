@@ -5,7 +5,7 @@ A `SortedRun` is codes in lexicographic order with their ids, some of them delet
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from nestcode.search.graph import NavigatingCodes
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import StoredVectors
 from nestcode.storage import MappedArrays
+
+if TYPE_CHECKING:
+    from nestcode.search.attributes import Attributes
 
 Positions = NDArray[np.uint32]
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
@@ -40,6 +43,13 @@ class NeighborGraph(Protocol):
         """Verify the checksums of everything, before everything is read."""
 
 
+class RunOwner(Protocol):
+    """The codes of a run with their ids, whatever was deleted."""
+
+    def find(self, ids: Ids) -> Ids:
+        """Return the position of each id, or -1 where it is missing."""
+
+
 class SortedRun(Protocol):
     """Codes in lexicographic order with their ids."""
 
@@ -60,6 +70,10 @@ class SortedRun(Protocol):
         """The vectors of the codes, where the index stores them."""
 
     @property
+    def attributes(self) -> "Attributes | None":
+        """The columns of the codes, where the index has some; without, all are null."""
+
+    @property
     def layout(self) -> ScanLayout:
         """What a search scans of the codes, where the index stores it."""
 
@@ -68,7 +82,7 @@ class SortedRun(Protocol):
         """The graph of the run, if it has one."""
 
     @property
-    def owner(self) -> object:
+    def owner(self) -> "RunOwner":
         """The object that lives as long as these codes do: what was prepared of them is cached with it."""
 
     def list_starts(self, bits: int) -> Positions:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Floats, Ids
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.prepared import Selection
 from nestcode.search.request import Request
+from nestcode.search.selection import Selection
 from nestcode.search.vectors import GivenVectors
 
 ITEMS = 1 << 14  # fetched or decoded at once

@@ -1,7 +1,8 @@
 """The searcher of an index: a request is planned once, and executed once (the steps are drawn in `nestcode.search`)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,19 +15,20 @@ from nestcode.errors import InvalidInput
 from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer, RefinedScorer
 from nestcode.search.fastscan import FastScanScorer
+from nestcode.search.filters import Filter
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 from nestcode.search.preparation import PreparationCache
-from nestcode.search.prepared import PreparedSnapshot, Selection
+from nestcode.search.prepared import PreparedSnapshot
 from nestcode.search.request import Request, check_k
 from nestcode.search.runs import Positions, Snapshot, SortedRun
 from nestcode.search.scan import scan
 from nestcode.search.scorer import ScanLayout, Scorer
+from nestcode.search.selection import Selection
 from nestcode.search.vectors import VectorType
 
 QUERIES = 256  # whose candidates are in memory at once
-MISSED_SHARE = 0.1  # of k, that may be expected beyond the candidates (also in cpp/nestcode/row_search.hpp)
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -48,23 +50,28 @@ class StoredLayouts:
         return self._latest[1].lay_out(codes)
 
 
+class SelectedItems(NamedTuple):
+    """What searches of a snapshot may return, by their filters, as long as these live."""
+
+    prepared: PreparedSnapshot
+    by_filter: WeakKeyDictionary[Filter, Selection]
+
+
 class Searcher:
     """Searches the snapshots of one index, and caches what scorers prepare.
 
     Args:
         coder: the coder of the index, if it has one.
-        prefix: how many leading bits distances are estimated by; None is as many as the scorer takes.
         graphs: whether segments get graphs, so that an effort is one of walks.
         by_graph: whether to use them.
 
     """
 
-    def __init__(
-        self, coder: Coder | None, prefix: int | None = None, *, graphs: bool = False, by_graph: bool = True
-    ) -> None:
-        self._coder, self._prefix, self.graphs, self._by_graph = coder, prefix, graphs, by_graph
+    def __init__(self, coder: Coder | None, *, graphs: bool = False, by_graph: bool = True) -> None:
+        self._coder, self.graphs, self._by_graph = coder, graphs, by_graph
         self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
-        self._latest: dict[tuple[bool, bool], Selection] = {}  # all items, by that and whether graphs are used
+        # By that, whether graphs are used, and whether zero vectors are told apart.
+        self._latest: dict[tuple[bool, bool, bool], SelectedItems] = {}
 
     @property
     def nbytes(self) -> int:
@@ -87,14 +94,14 @@ class Searcher:
     ) -> Hits:
         """Return the k nearest items of each query."""
         selection = self._select(snapshot, request)
-        k = check_k(k, selection.count)
+        k = check_k(k, selection.count + len(selection.zeros))
         plan = self._plan(selection, request, k, candidates, rerank, effort)
         if request.single:
             ids, distances = np.empty(k, np.int64), np.empty(k, np.float32)
             compared = self._search_one(selection, request, plan, ids, distances)
             if compared >= 0:
-                return Hits(ids, distances, compared)
-        found = self._execute(selection, request, plan, k)
+                return selection.with_zeros(Hits(ids, distances, compared))
+        found = selection.with_zeros(self._execute(selection, request, plan, k))
         return Hits(found.ids[0], found.distances[0], int(found.compared[0])) if request.single else found
 
     def explain(
@@ -107,8 +114,10 @@ class Searcher:
         effort: Effort | None = None,
     ) -> Plan:
         """Return how a search would be executed."""
+        request.check()
         selection = self._select(snapshot, request)
-        return self._plan(selection, request, check_k(k, selection.count), candidates, rerank, effort)
+        k = check_k(k, selection.count + len(selection.zeros))
+        return self._plan(selection, request, k, candidates, rerank, effort)
 
     def range_search(
         self, snapshot: Snapshot, request: Request, radius: float, candidates: int | None, effort: Effort | None
@@ -123,7 +132,7 @@ class Searcher:
             one, k = request.part(query, query + 1), RANGE_START
             while True:
                 plan = self._plan(selection, one, k, candidates, max(4 * k, 100), effort)
-                hits = self._execute(selection, one, plan, k)
+                hits = selection.with_zeros(self._execute(selection, one, plan, k))
                 inside = hits.distances[0] <= radius
                 if not inside[-1] or hits.ids[0, -1] < 0 or k >= hits.compared[0]:
                     break
@@ -145,11 +154,15 @@ class Searcher:
             and self._coder is not None
             and request.metric == self._coder.metric_
         )
-        known = self._latest.get((by_codes, by_graph))
+        apart = request.rank == "asymmetric" and request.metric == "cosine"
+        known = self._latest.get((by_codes, by_graph, apart))
         if known is None or known.prepared.snapshot is not snapshot:
             prepared = PreparedSnapshot(snapshot, self._cache(snapshot.width, by_codes=by_codes), by_graph=by_graph)
-            known = self._latest[by_codes, by_graph] = Selection(prepared)
-        return known if request.allowed is None else Selection(known.prepared, request.allowed)
+            known = self._latest[by_codes, by_graph, apart] = SelectedItems(prepared, WeakKeyDictionary())
+        selection = known.by_filter.get(request.allowed)
+        if selection is None:
+            selection = known.by_filter[request.allowed] = Selection(known.prepared, request.allowed, apart=apart)
+        return selection
 
     def _plan(
         self,
@@ -205,10 +218,10 @@ class Searcher:
 
     def _scan(self, selection: Selection, request: Request, ids: Ids, distances: Floats) -> None:
         """Write the nearest items of each query by comparing all of them."""
-        if not selection.count and not request.by_codes:
-            _ = request.rows  # raises where queries are not finite, or too long
+        if not selection.count:
+            request.check()
         if not scan(selection, request, ids, distances):
-            _ = request.rows
+            request.check()
             raise _out_of_range()
 
     def _find(
@@ -246,14 +259,14 @@ class Searcher:
         distances: Floats,
         compared: Ids,
     ) -> None:
-        """Rerank more candidates of the queries that others may be nearer to, as the core does where it reranks."""
+        """Rerank more candidates of the queries that find many late, as the core does where it reranks."""
         k, listed = ids.shape[1], plan.budget.reranked
         if plan.most_reranked == 0 or request.by_codes or not selection.prepared.lists:
             return
-        misses = np.empty(len(ids))
         estimates, own = (np.ascontiguousarray(part[:, :listed]) for part in (scores, near))
-        _core.expected_misses(estimates, own, k, misses)
-        unsure = np.isfinite(own[:, -1]) & (compared >= 0) & (misses > MISSED_SHARE * k)
+        late = np.empty(len(ids), dtype=np.bool_)
+        _core.find_late(estimates, own, k, late)
+        unsure = np.isfinite(own[:, -1]) & (compared >= 0) & late
         more = plan.widened()
         for query in np.flatnonzero(unsure).tolist():
             some = slice(query, query + 1)
@@ -291,8 +304,7 @@ class Searcher:
             return scores, positions
         hamming = scorer.base if isinstance(scorer, RefinedScorer) else scorer
         assert isinstance(hamming, HammingScorer)
-        whole = request.by_codes and not prepared.by_prefix  # these distances are final
-        keep = k if whole else plan.budget.reranked
+        keep = k if request.by_codes else plan.budget.reranked  # distances between codes are final
         scores, positions = np.empty((n, keep), np.float32), np.empty((n, keep), np.uint32)
         packed = request.packed(hamming.width) if request.by_codes else request.batch(hamming, 0, n).packed
         selection.core.hamming(packed, plan.listed, plan.most_passed, scores, positions, compared, threads)
@@ -317,10 +329,8 @@ class Searcher:
     def _cache(self, width: int, *, by_codes: bool) -> PreparationCache:
         known = self._caches.get(by_codes)
         if known is None or known[0] != width:  # the index may have been truncated
-            prefix = None if self._prefix is None or self._prefix >= width else self._prefix
-            bits = width if prefix is None else prefix
-            scorer = HammingScorer(bits) if by_codes else _scorer(self._coder, bits)
-            known = self._caches[by_codes] = width, PreparationCache(scorer, prefix)
+            scorer = HammingScorer(width) if by_codes else _scorer(self._coder, width)
+            known = self._caches[by_codes] = width, PreparationCache(scorer)
         return known[1]
 
 

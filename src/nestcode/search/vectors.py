@@ -29,7 +29,7 @@ VectorType = Literal["float32", "float16", "int8"]
 VectorsById = ArrayLike | Mapping[int, ArrayLike] | Callable[[Ids], ArrayLike]
 NO_SCALES = np.zeros(0, dtype=np.float32)
 LARGEST_INT8 = 127
-VECTOR_ARRAYS = ("vectors", "scales")  # names on disk
+BESIDE_CODES = ("vectors", "scales", "attributes")  # names on disk of what scans of codes do not read
 CORE_TYPES = tuple(map(np.dtype, get_args(VectorType)))  # that the core reads, in the native byte order
 
 

@@ -18,6 +18,7 @@ from nestcode.search.hits import Hits
 from nestcode.search.inverted_lists import all_codes
 from nestcode.search.request import Request
 from nestcode.search.scorer import QueryBatch, Scorer
+from nestcode.search.zeros import correct
 
 KeyRange = tuple[bytes, bytes]  # the least key, and the least key beyond
 
@@ -68,7 +69,8 @@ def _rank(
         ids, codes = ids[best], codes[best]
     if request.vectors is not None:
         return request.vectors.rerank(request.rows[query : query + 1], ids[None], request.metric, request.threads), ids
-    return scorer.rerank(batch, codes, request.threads), ids
+    distances = scorer.rerank(batch, codes, request.threads)
+    return correct(distances, codes, scorer.zero_codes(codes.width)) if request.metric == "cosine" else distances, ids
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,310 @@
+"""`Index.build`: trials on samples, the choice, and an index of all rows whose recall is verified."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.arrays import Ids, check_ids, check_int, check_rows
+from nestcode.coders import Coder, ResidualCoder
+from nestcode.coders.base import Metric, Selection, check_settings
+from nestcode.errors import InvalidInput
+from nestcode.index.autotune.candidates import Candidate, list_candidates
+from nestcode.index.autotune.choice import Choice, Forecast, Preference, Trial, build_ns, choose, forecast
+from nestcode.index.autotune.trials import Sample, finalists, run_trials
+from nestcode.index.compaction import MIN_GRAPH
+from nestcode.search.planner import (
+    EXACTNESS_FACTOR,
+    NS_PER_LISTS,
+    NS_PER_SCAN,
+    NS_PER_SCANNED_ITEM,
+    NS_PER_SCANNED_VALUE,
+    NS_PER_WALK,
+)
+from nestcode.search.vectors import VectorFormat, VectorType
+
+if TYPE_CHECKING:
+    from nestcode.index.index import Index
+
+Report = Callable[[str], None]
+TRIAL_ROWS, LARGER_ROWS = MIN_GRAPH + 904, 20_000  # of the first trials, and of the second
+TRIAL_QUERIES, QUERIES, LEAST_QUERIES = 256, 1000, 100
+HELD_OUT_SHARE = 10  # one row in this number is a query at most
+MIN_TRIAL_ROWS = 50  # fewer tell nothing about recall
+BUDGET_SHARE = 1 / 5  # of the build's counted work, that the second trials may take
+FINALISTS = 3
+VERIFIED_VALUES = 1 << 36  # values that the true neighbors of the last queries are found among
+PIECE_VALUES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the caller of `Index.build` asked for, checked."""
+
+    metric: Metric
+    recall: float
+    k: int
+    max_bytes: float | None
+    prefer: Preference
+    seed: int
+    seconds: float | None
+
+    def __post_init__(self) -> None:
+        check_settings(1, self.metric, self.seed)
+        check_int(self.k, "k", least=1)
+        if not _is_number(self.recall) or not 0 < self.recall <= 1:
+            raise InvalidInput(f"recall must be above 0 and at most 1, got {self.recall!r}: 0.95 is 95 %")
+        if self.max_bytes is not None and (not _is_number(self.max_bytes) or not self.max_bytes > 0):
+            raise InvalidInput(f"max_bytes must be a positive number of bytes an item, got {self.max_bytes!r}")
+        if self.prefer not in get_args(Preference):
+            raise InvalidInput(f"prefer must be one of {', '.join(get_args(Preference))}, got {self.prefer!r}")
+        if self.seconds is not None and (not _is_number(self.seconds) or not self.seconds >= 0):
+            raise InvalidInput(f"seconds must be a number of at least 0, got {self.seconds!r}")
+
+
+def build(
+    X: ArrayLike,
+    wish: Wish,
+    queries: ArrayLike | None,
+    ids: ArrayLike | None,
+    attributes: Any,
+    report: Report,
+) -> "Index":
+    """Return an index of the rows that was chosen by trials."""
+    rows = check_rows(X)
+    count, features = rows.shape
+    if not count:
+        raise InvalidInput(
+            "an index is chosen by its items, got none: give rows, or make an Index(coder) and add later"
+        )
+    given = None if queries is None else check_rows(queries, features)
+    if given is not None and not len(given):
+        raise InvalidInput("queries must have at least one row, got none: leave them out to take held-out rows")
+    names = np.arange(count) if ids is None else check_ids(ids, count)
+    wish = replace(wish, k=min(wish.k, max(count - 1, 1)))
+    rng = np.random.default_rng(wish.seed)
+    order = rng.permutation(count)
+    held = order[: min(QUERIES, max(count // HELD_OUT_SHARE, 1))]
+    columns = None if attributes is None else _checked_attributes(attributes, count)
+    ranked, reason = _compare(rows, wish, given, held, order, report)
+    # Codes are better of rows that their coder was fitted on: queries among them would need less effort than others.
+    fitted = rows if given is not None or count < MIN_TRIAL_ROWS else np.delete(rows, held, axis=0)
+    smallest = min(one.bytes_per_item for one in ranked)
+    for chosen in ranked:
+        report(f"building {chosen.candidate} of {count:,} rows")
+        coder = _fit(fitted, chosen.candidate, wish, _selection(chosen, ranked, reason, wish))
+        index = chosen.candidate.index(coder)
+        index.add(rows, ids=names, attributes=columns)
+        index.compact()
+        choice = Choice(
+            chosen.candidate, reason, tuple(ranked), wish.metric, wish.recall, wish.k, wish.max_bytes, count
+        )
+        index.choice = choice = _verify(index, choice, rows, given, held, names, report)
+        index.search(rows[:1], wish.k)  # which prepares what the index keeps for searches
+        if wish.max_bytes is None or index.nbytes <= wish.max_bytes * count:
+            break
+        smallest = min(smallest, index.nbytes / count)
+        report(f"it takes {index.nbytes / count:,.0f} bytes an item")
+    else:
+        raise InvalidInput(
+            f"max_bytes must be at least {smallest:,.0f} for {count:,} rows of {features} features, got "
+            f"{wish.max_bytes:g}: allow more, or index fewer features"
+        )
+    if choice.reached is not None and choice.reached - choice.standard_error < wish.recall:
+        remedy = "give more queries" if wish.max_bytes is None else "raise max_bytes"
+        warnings.warn(
+            f"no index that was tried reaches recall@{wish.k} {wish.recall:g} by a standard error, this one has "
+            f"{choice.reached:.3f} ± {choice.standard_error:.3f}: {remedy}, or lower recall",
+            stacklevel=3,
+        )
+    return index
+
+
+def _compare(
+    rows: NDArray[Any], wish: Wish, given: NDArray[Any] | None, held: Ids, order: Ids, report: Report
+) -> tuple[list[Forecast], str]:
+    """Return the forecasts of all candidates, the best first, and why it is."""
+    count, features = rows.shape
+    others = order[len(held) :]
+    items = others if given is None else order
+    queries = rows[np.sort(held)] if given is None else given
+    if len(items) < MIN_TRIAL_ROWS:
+        return _without_trials(rows, wish, "float32", f"{count} rows are too few for trials")
+    sizes = [min(len(items), TRIAL_ROWS)]
+    if len(items) >= 2 * LARGER_ROWS:
+        sizes.append(LARGER_ROWS)
+    first = _sample(rows, items[: sizes[0]], queries[:TRIAL_QUERIES], wish)
+    precise = _precise(rows, first, wish)
+    small = wish.prefer in ("memory", "build")
+    few = _scan_ns(count, features, precise) <= EXACTNESS_FACTOR * min(NS_PER_LISTS, NS_PER_WALK)
+    if few and not small and wish.max_bytes is None:
+        return _without_trials(rows, wish, precise, "to scan all items takes no longer than twice any other search")
+    candidates = [
+        one
+        for one in list_candidates(features, precise, wish.max_bytes, small=small)
+        if one.structure != "graph" or count >= MIN_GRAPH
+    ]
+    if not candidates:
+        raise _too_small(wish, list_candidates(features, precise, None, small=True), features)
+    trials: dict[Candidate, list[Trial]] = {}
+    started = time.monotonic()
+    chosen: list[Candidate] = candidates
+    reason = ""
+    for size in sizes:
+        sample = first if size == sizes[0] else _sample(rows, items[:size], queries[:TRIAL_QUERIES], wish)
+        if size != sizes[0]:
+            ranked, _ = _rank(trials, wish, count, features)
+            chosen = finalists([one.candidate for one in ranked], FINALISTS)
+            cost = sum(build_ns(one, size, features) for one in chosen)
+            if cost > BUDGET_SHARE * max(build_ns(one, count, features) for one in chosen):
+                break
+        try:
+            for trial in run_trials(sample, _worth_trying(chosen, size, trials, wish), wish.recall, wish.seed, report):
+                trials.setdefault(trial.candidate, []).append(trial)
+                if wish.seconds is not None and time.monotonic() - started > wish.seconds:
+                    reason = f", of what {wish.seconds:g} seconds allowed to try"
+                    break
+        except KeyboardInterrupt:
+            if not trials:
+                raise
+            reason = ", of what was tried before the interruption"
+            report("interrupted: the best so far is built")
+        if reason:
+            break
+    ranked, why = _rank(trials, wish, count, features)
+    return ranked, why + reason
+
+
+def _rank(trials: dict[Candidate, list[Trial]], wish: Wish, count: int, features: int) -> tuple[list[Forecast], str]:
+    forecasts = [forecast(own, count, features, wish.k) for own in trials.values()]
+    return choose(forecasts, wish.prefer, count, wish.max_bytes)
+
+
+def _worth_trying(
+    candidates: list[Candidate], size: int, trials: dict[Candidate, list[Trial]], wish: Wish
+) -> Iterator[Candidate]:
+    """Yield the candidates, without graphs of too few items.
+
+    A `ResidualCoder` takes longer to fit than all others together: it is tried where memory is to be saved, or where
+    nothing else reaches the target.
+    """
+    for one in candidates:
+        if one.structure == "graph" and size < MIN_GRAPH:
+            continue
+        reached = any(trial.reached for own in trials.values() for trial in own)
+        if one.kind is not ResidualCoder or wish.prefer == "memory" or not reached:
+            yield one
+
+
+def _sample(rows: NDArray[Any], items: Ids, queries: NDArray[Any], wish: Wish) -> Sample:
+    return Sample(rows[np.sort(items)], queries, None, wish.metric, min(wish.k, len(items)))
+
+
+def _precise(rows: NDArray[Any], sample: Sample, wish: Wish) -> VectorType:
+    """Return "float16" where its rounding takes at most half of the misses that the target allows, else "float32"."""
+    count, features = rows.shape
+    step = max(PIECE_VALUES // features, 1)
+    try:
+        for start in range(0, count, step):
+            piece = rows[start : start + step]
+            rounded = VectorFormat("float16", features).round(piece)
+            if wish.metric == "cosine" and piece[~rounded.rows.any(axis=1)].any():
+                return "float32"
+    except InvalidInput:
+        return "float32"
+    misses = 1 - sample.recall_of_rounding(VectorFormat("float16", features).round(sample.rows))
+    return "float16" if misses <= (1 - wish.recall) / 2 else "float32"
+
+
+def _without_trials(rows: NDArray[Any], wish: Wish, precise: VectorType, reason: str) -> tuple[list[Forecast], str]:
+    """Return candidates that compare all items, by the most precise vectors first."""
+    count, features = rows.shape
+    fits = [one for one in list_candidates(features, precise, wish.max_bytes, small=False) if one.structure != "graph"]
+    if not fits:
+        raise _too_small(wish, list_candidates(features, precise, None, small=True), features)
+    return [
+        Forecast(
+            one,
+            recall=1.0,
+            reached=True,
+            candidates=count,
+            rerank=wish.k,
+            ns=_scan_ns(count, features, one.vectors or "int8"),
+            bytes_per_item=float(one.least_bytes(features)),
+            build_ns=build_ns(one, count, features),
+            trials=(),
+        )
+        for one in (fits[:1] if wish.max_bytes is None else fits)
+    ], reason
+
+
+def _too_small(wish: Wish, candidates: list[Candidate], features: int) -> InvalidInput:
+    least = min(one.least_bytes(features) for one in candidates)
+    return InvalidInput(
+        f"max_bytes must be more than {least} for rows of {features} features, got {wish.max_bytes:g}: allow more, or "
+        "index fewer features"
+    )
+
+
+def _scan_ns(count: int, features: int, vectors: VectorType) -> float:
+    return NS_PER_SCAN + count * (NS_PER_SCANNED_ITEM + NS_PER_SCANNED_VALUE[vectors] * features)
+
+
+def _fit(rows: NDArray[Any], candidate: Candidate, wish: Wish, selection: Selection) -> Coder:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of unallocated bits: trials compared what the others are worth
+        coder = candidate.coder(wish.metric, wish.seed).fit(rows)
+    coder.selection_ = selection
+    return coder
+
+
+def _checked_attributes(attributes: Any, count: int) -> Any:
+    """Return attributes as the index takes them; wrong ones raise before the trials."""
+    from nestcode.search.attributes import Attributes
+
+    return Attributes.read(attributes, count).batch
+
+
+def _selection(chosen: Forecast, ranked: list[Forecast], reason: str, wish: Wish) -> Selection:
+    """Return the choice as it is saved with the coder."""
+    measure = f"expected ns of a query at recall@{wish.k} {wish.recall:g}"
+    return Selection("search", measure, {str(one.candidate): one.ns for one in ranked}, str(chosen.candidate), reason)
+
+
+def _verify(
+    index: "Index",
+    choice: Choice,
+    rows: NDArray[Any],
+    given: NDArray[Any] | None,
+    held: Ids,
+    names: Ids,
+    report: Report,
+) -> Choice:
+    """Set the effort that reaches the target in the whole index, and return the choice with the recall measured."""
+    count = len(rows)
+    if count < MIN_TRIAL_ROWS:
+        return choice
+    most = max(VERIFIED_VALUES // rows.size, LEAST_QUERIES)
+    own = None if given is not None else np.sort(held[:most])
+    queries = rows[own] if given is None else given[:most]
+    report(f"measuring recall of {len(queries):,} queries")
+    hidden = own is not None and choice.chosen.structure == "graph"
+    measured = index.blind_to(names[own]) if hidden else index
+    sample = Sample(rows, queries, own, choice.metric, choice.k, hidden)
+    trials = sample.searches(measured, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the warning below says more
+        if choice.chosen.structure == "scan" and measured.explain(queries[:1], choice.k).operator == "scan":
+            found = trials.run(None, None)
+        else:
+            found = trials.fastest(choice.recall)
+            index.effort = trials.effort(found)
+    return replace(choice, reached=found.recall, standard_error=found.standard_error, ns=found.ns)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool)

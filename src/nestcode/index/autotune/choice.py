@@ -1,0 +1,219 @@
+"""From trials on samples to forecasts for all rows, and from these to the choice: pure functions.
+
+What lists estimate and what a walk visits grow with the number of items as a power, whose exponent two trials of a
+candidate tell; of one trial it is the exponent that `GROWTH` names. The planner's cost model turns the counts into
+nanoseconds.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from typing import Literal
+
+from nestcode.coders.base import Metric
+from nestcode.index.autotune.candidates import Candidate, Structure
+from nestcode.search.planner import Work, make_plan
+
+Preference = Literal["latency", "throughput", "memory", "build"]
+GROWTH: dict[Structure, float] = {"scan": 1.0, "lists": 0.8, "graph": 0.15}  # exponents, of trials of one size
+STEEPEST = 1.0  # exponent: no search compares more than a share of the items that stays the same
+# CPU nanoseconds of building, of an item: rounded from 16,000 word vectors.
+NS_PER_ENCODED_VALUE, NS_PER_CELL_VALUE, NS_PER_LINKED_ITEM = 100.0, 400.0, 250_000.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate on a sample: what it took to reach the target, or the best recall that it had.
+
+    Args:
+        candidate: what was built.
+        items: of the sample.
+        recall: of held-out queries.
+        standard_error: of recall, over the queries.
+        reached: whether recall exceeds the target by its standard error.
+        candidates: the candidate budget.
+        rerank: candidates that were reranked.
+        compared: items or nodes that a query was compared with, on average.
+        work: what items cost.
+        nbytes: of the index.
+
+    """
+
+    candidate: Candidate
+    items: int
+    recall: float
+    standard_error: float
+    reached: bool
+    candidates: int
+    rerank: int
+    compared: float
+    work: Work
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a candidate is expected to be with all rows.
+
+    Args:
+        candidate: what would be built.
+        recall: of its largest trial.
+        reached: whether that was above the target.
+        candidates: the candidate budget.
+        rerank: candidates to rerank.
+        ns: of a query.
+        bytes_per_item: of the index.
+        build_ns: of the build.
+        trials: sizes of the samples that tell.
+
+    """
+
+    candidate: Candidate
+    recall: float
+    reached: bool
+    candidates: int
+    rerank: int
+    ns: float
+    bytes_per_item: float
+    build_ns: float
+    trials: tuple[int, ...]
+
+    def __str__(self) -> str:
+        recall = f"recall {self.recall:.3f}" + ("" if self.reached else ", short of the target")
+        return f"{self.candidate}: {recall}, {self.ns / 1e3:,.0f} us a query, {self.bytes_per_item:,.0f} bytes an item"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How `Index.build` chose an index: what was tried, what is expected of it, and why this one.
+
+    Args:
+        chosen: the index that was built.
+        reason: why.
+        tried: what each candidate is expected to do with all rows, the best first.
+        metric: of the coder.
+        recall: the target.
+        k: hits that recall counts.
+        max_bytes: of an item, the bound; None is no bound.
+        items: that it was chosen for.
+        reached: recall of held-out queries in the whole index; None where it was not measured.
+        standard_error: of that recall, over the queries.
+        ns: of one of these queries, by counted work.
+
+    """
+
+    chosen: Candidate
+    reason: str
+    tried: tuple[Forecast, ...]
+    metric: Metric
+    recall: float
+    k: int
+    max_bytes: float | None
+    items: int
+    reached: float | None = None
+    standard_error: float = 0.0
+    ns: float | None = None
+
+    def __str__(self) -> str:
+        found = "" if self.reached is None else f"; recall@{self.k} {self.reached:.3f} ± {self.standard_error:.3f}"
+        lines = [f"{self.chosen}: {self.reason}{found} of {self.items:,} items", *(f"  {one}" for one in self.tried)]
+        return "\n".join(lines)
+
+
+def forecast(trials: Sequence[Trial], items: int, features: int, k: int) -> Forecast:
+    """Return what a candidate is expected to be with all rows, from its trials on samples.
+
+    Args:
+        trials: of one candidate, at least one.
+        items: all rows.
+        features: of each.
+        k: hits of a search.
+
+    """
+    smallest, largest = (pick(trials, key=lambda trial: trial.items) for pick in (min, max))
+    candidate, growth = largest.candidate, items / largest.items
+    budget = largest.candidates * growth ** _exponent(smallest, largest)
+    exhaustive = candidate.structure == "scan" or largest.candidates >= largest.items
+    budget = items if exhaustive else min(max(int(budget), k), items)
+    work = _scaled(largest.work, items, growth)
+    plan = make_plan(work, items, min(k, items), budget, largest.rerank)
+    ns = plan.ns["scan"]
+    if candidate.structure != "scan" and plan.operator != "scan":
+        ns = plan.executed_ns(plan.compared * largest.compared / max(largest.candidates, 1))
+    return Forecast(
+        candidate,
+        largest.recall,
+        largest.reached,
+        budget,
+        largest.rerank,
+        ns,
+        _bytes_per_item(smallest, largest, items),
+        build_ns(candidate, items, features),
+        tuple(sorted({trial.items for trial in trials})),
+    )
+
+
+def choose(
+    forecasts: Iterable[Forecast], prefer: Preference, items: int, max_bytes: float | None = None
+) -> tuple[list[Forecast], str]:
+    """Return the forecasts, the best first, and why it is the best.
+
+    Those that fit the bound and reach the target come first. Among these "latency" and "throughput" prefer the least
+    work of a query, "memory" the fewest bytes of an item, and "build" the least work of the build and of one query for
+    each item. Among those that miss the target, the one of the highest recall is the best.
+    """
+    costs = {
+        "latency": lambda one: (one.ns, one.bytes_per_item),
+        "throughput": lambda one: (one.ns, one.bytes_per_item),
+        "memory": lambda one: (one.bytes_per_item, one.ns),
+        "build": lambda one: (one.build_ns + items * one.ns, one.bytes_per_item),
+    }
+
+    def key(one: Forecast) -> tuple[bool, bool, float, float, str]:
+        fits = max_bytes is None or one.bytes_per_item <= max_bytes
+        first, second = costs[prefer](one) if one.reached else (-one.recall, one.ns)
+        return not fits, not one.reached, first, second, str(one.candidate)
+
+    ranked = sorted(forecasts, key=key)
+    best = ranked[0]
+    why = {
+        "latency": f"the fastest that reaches the target, {best.ns / 1e3:,.0f} us a query",
+        "throughput": f"the fastest that reaches the target, {best.ns / 1e3:,.0f} us a query",
+        "memory": f"the smallest that reaches the target, {best.bytes_per_item:,.0f} bytes an item",
+        "build": "the least work to build it and to search it once for each item",
+    }
+    reason = why[prefer] if best.reached else f"none reaches the target, it has the highest recall, {best.recall:.3f}"
+    return ranked, reason
+
+
+def build_ns(candidate: Candidate, items: int, features: int) -> float:
+    """Return the nanoseconds that it takes to fit, encode and link the items."""
+    each = NS_PER_ENCODED_VALUE * features
+    if candidate.structure == "lists":
+        each += NS_PER_CELL_VALUE * features
+    if candidate.structure == "graph":
+        each += NS_PER_LINKED_ITEM
+    return items * each
+
+
+def _exponent(smallest: Trial, largest: Trial) -> float:
+    """Return how what is compared grows with the number of items."""
+    if smallest.items == largest.items:
+        return GROWTH[largest.candidate.structure]
+    grown = log(max(largest.candidates, 1) / max(smallest.candidates, 1)) / log(largest.items / smallest.items)
+    return min(max(grown, 0.0), STEEPEST)
+
+
+def _scaled(work: Work, items: int, growth: float) -> Work:
+    """Return what a larger index costs: its lists have as many items each."""
+    if work.nodes:
+        return replace(work, nodes=items, listed=0)
+    return replace(work, listed=items, lists=max(int(work.lists * growth), 1))
+
+
+def _bytes_per_item(smallest: Trial, largest: Trial, items: int) -> float:
+    """Return the bytes of an item, where a part of the index is the same for any number of items."""
+    if smallest.items == largest.items:
+        return largest.nbytes / largest.items
+    each = (largest.nbytes - smallest.nbytes) / (largest.items - smallest.items)
+    return each + max(largest.nbytes - each * largest.items, 0.0) / items

@@ -1,0 +1,78 @@
+"""The law of recall: a default search of stored vectors finds the nearest items, whatever the data."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder, RotationCoder
+from nestcode.coders.base import Metric
+from tests import twins
+
+Rows = NDArray[np.float32]
+K, QUERIES, LEAST = 10, 40, 0.9
+
+
+def isotropic(count: int, features: int, rng: np.random.Generator) -> Rows:
+    return rng.standard_normal((count, features), dtype=np.float32)
+
+
+def far_clusters(count: int, features: int, rng: np.random.Generator) -> Rows:
+    """Tight ones: the distances between clusters are a thousand times those inside."""
+    centers = 100 * isotropic(50, features, rng)
+    return (centers[rng.integers(0, 50, count)] + 0.1 * isotropic(count, features, rng)).astype(np.float32)
+
+
+def heavy_tailed(count: int, features: int, rng: np.random.Generator) -> Rows:
+    return (isotropic(count, features, rng) * np.exp(1.2 * rng.standard_normal((count, 1)))).astype(np.float32)
+
+
+def near_copies(count: int, features: int, rng: np.random.Generator) -> Rows:
+    rows = isotropic(count, features, rng)
+    return (rows[rng.integers(0, count // 20, count)] + 1e-3 * isotropic(count, features, rng)).astype(np.float32)
+
+
+def ties(count: int, features: int, rng: np.random.Generator) -> Rows:
+    return rng.integers(0, 3, (count, features)).astype(np.float32)
+
+
+def flat_and_textured(count: int, features: int, rng: np.random.Generator) -> Rows:
+    """As image patches: most of the rows are nearly constant, whose neighbors differ by less than codes resolve."""
+    texture = np.cumsum(isotropic(count, features, rng), axis=1) * np.exp(2 * rng.standard_normal((count, 1)) - 3)
+    return (texture + 5 * rng.standard_normal((count, 1))).astype(np.float32)
+
+
+FAMILIES = [isotropic, far_clusters, heavy_tailed, near_copies, ties, flat_and_textured]
+CODERS: dict[str, Callable[[Metric], Coder]] = {
+    "cell": lambda metric: CellCoder(128, metric=metric),
+    "linear": lambda metric: LinearCoder(128, metric=metric),
+    "rotation": lambda metric: RotationCoder(64, metric=metric),
+    "residual": lambda metric: ResidualCoder(32, metric=metric, beams=1),
+}
+
+
+def recall(index: Index, rows: Rows, queries: Rows, metric: Metric) -> float:
+    """The share of the nearest items that a default search finds; items as near as the k-th stand for each other."""
+    true = twins.distances(queries, rows, metric)
+    last = np.partition(true, K - 1, axis=1)[:, K - 1 :][:, :1]
+    found = np.take_along_axis(true, index.search(queries, K).ids, axis=1)
+    slack = 2e-3 * np.abs(last) + 1e-6 * np.square(queries, dtype=np.float64).sum(axis=1)[:, None]  # stored as float16
+    return float(np.mean(found <= last + slack))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of data that needs fewer bits, or has outliers
+@pytest.mark.parametrize("kind", CODERS)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_default_searches_find_the_nearest(family: Callable[..., Rows], kind: str) -> None:
+    """On both sides of the size from which not all items are estimated; shapes and metrics are drawn for each case."""
+    rng = np.random.default_rng([FAMILIES.index(family), sorted(CODERS).index(kind)])
+    features, metric = int(rng.choice([2, 7, 40, 150])), rng.choice(["l2", "cosine"]).item()
+    data = family(12_000 + QUERIES, features, rng)
+    rows, queries = data[QUERIES:], data[:QUERIES]
+    index = Index(CODERS[kind](metric).fit(rows[:3000]), vectors="float16")
+    first = 6000
+    index.add(rows[:first])
+    assert recall(index, rows[:first], queries, metric) >= LEAST
+    index.add(rows[first:])
+    assert recall(index, rows, queries, metric) >= LEAST
