@@ -77,7 +77,7 @@ def test_no_filter_costs_more_than_twice_the_better_operator(
         plan = wider
 
 
-@given(works, st.integers(1, 100), st.integers(1, 10**6))
+@given(works, st.integers(1, 100), st.integers(1, 10**6) | st.just(10**400))
 def test_what_the_caller_chose_is_spent_and_no_more(work: Work, k: int, candidates: int) -> None:
     allowed = work.listed + work.nodes
     k = min(k, allowed)
@@ -87,6 +87,7 @@ def test_what_the_caller_chose_is_spent_and_no_more(work: Work, k: int, candidat
         assert (plan.operator == "scan") == (max(candidates, k) >= allowed)
     if plan.operator == "lists" and not work.walks:
         assert plan.compared == max(candidates, k)
+    assert make_plan(work, allowed, k, None, rerank=candidates).reranked <= max(candidates, k)
     assert plan.most_passed == plan.most_visited == planner.UNBOUNDED or plan.operator == "scan"
 
 

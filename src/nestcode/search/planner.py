@@ -196,14 +196,14 @@ def default_candidates(count: int) -> int:
 def choose_candidates(chosen: int | None, count: int, effort: Effort | None = None) -> int:
     """Return the candidate budget of `count` items in lists: what the caller chose, if that is valid."""
     if chosen is not None:
-        return check_int(chosen, "candidates", least=min(count, 1))
+        return _check_budget(chosen, "candidates", least=min(count, 1))
     return default_candidates(count) if effort is None else effort.candidates_of(count)
 
 
 def choose_rerank(chosen: int | None, k: int, effort: Effort | None = None) -> int:
     """Return how many candidates to rerank at first: what the caller chose, if that is valid, but k at least."""
     if chosen is not None:
-        return max(k, check_int(chosen, "rerank", least=1))
+        return max(k, _check_budget(chosen, "rerank"))
     return max(RERANKED_PER_HIT * k, RERANKED) if effort is None else max(k, effort.rerank_for(k))
 
 
@@ -269,5 +269,10 @@ def make_plan(
 def _choose_ef(chosen: int | None, k: int, effort: Effort | None) -> int:
     """Return the candidates of a walk: what the caller chose, if that is valid."""
     if chosen is not None:
-        return check_int(chosen, "candidates", least=1)
+        return _check_budget(chosen, "candidates")
     return max(GRAPH_CANDIDATES_PER_HIT * k, GRAPH_CANDIDATES) if effort is None else effort.ef_for(k)
+
+
+def _check_budget(chosen: int, name: str, least: int = 1) -> int:
+    """Return a number of items; beyond what any index holds, all numbers mean all items."""
+    return min(check_int(chosen, name, least), UNBOUNDED)
