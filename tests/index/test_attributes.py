@@ -164,6 +164,92 @@ def test_attributes_stay_with_their_items(late: bool, changes: list[tuple[str, i
         Index.open(folder).verify()
 
 
+GROWING = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "column", "remove", "compact", "commit", "rollback", "reopen"]), st.integers(0, 99)
+    ),
+    max_size=14,
+)  # fmt: skip
+
+
+@settings(max_examples=25)
+@given(GROWING)
+def test_added_columns_are_null_before(changes: list[tuple[str, int]]) -> None:
+    kinds = {
+        "int64": 7,
+        "string": "new",
+        "category": "some",
+        "strings": ["a"],
+        "timestamp[us, UTC]": datetime(2020, 1, 1, tzinfo=UTC),
+    }
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buffer, "BUFFER_ITEMS", 4)
+        folder = Path(name)
+        Index(width=16).save(folder)
+        index, rows, columns = Index.open(folder, mode="a"), {}, {}  # type: ignore[var-annotated]
+        reader, committed, largest = Index.open(folder), (rows, columns), -1
+        for change, seed in changes:
+            if change == "column":
+                kind = list(kinds)[seed % len(kinds)]
+                new = f"c{len(columns)}"
+                index.add_columns({new: kind})
+                columns = {**columns, new: kinds[kind]}
+            elif change == "add" and columns:
+                count, given = 1 + seed % 6, dict(list(columns.items())[seed % len(columns) :])
+                ids = np.arange(largest + 1, largest + 1 + count)
+                index.add(codes(count, seed), ids=ids, attributes=[given] * count)
+                rows, largest = {**rows, **dict.fromkeys(ids.tolist(), given)}, int(ids[-1])
+            elif change == "remove" and rows:
+                gone = sorted(rows)[seed % len(rows)]
+                index.remove(gone)
+                rows = {i: one for i, one in rows.items() if i != gone}
+            elif change == "compact":
+                index.compact()
+            elif change == "commit":
+                index.commit()
+                committed = rows, columns
+            elif change == "rollback":
+                index.rollback()
+                rows, columns = committed
+            elif change == "reopen":
+                index.commit()
+                index.close()
+                index, committed = Index.open(folder, mode="a"), (rows, columns)
+            reader.refresh()
+            for one, (own, known) in ((index, (rows, columns)), (reader, committed)):
+                assert list(one.columns) == list(known)
+                if known:
+                    full = [dict.fromkeys(known) | own[i] for i in sorted(own)]
+                    assert one.attributes(one.ids).to_pylist() == full
+                for column in known:
+                    without = [i for i in sorted(own) if column not in own[i]]
+                    assert one.matching(f"{column} IS NULL").tolist() == without
+        index.close()
+
+
+def test_added_columns_are_new_and_have_types() -> None:
+    index = Index(width=16)
+    index.add(codes(2), attributes={"lang": ["en", "de"]})
+    wanted = index.filter("lang = 'en'")
+    for mistake, named in (
+        ({"lang": "string"}, "columns must be new, but 'lang' is string"),
+        ({"n": "int"}, "'int' is no type"),
+        ({}, ""),
+        ({7: "int8"}, "types by name"),
+    ):
+        if mistake:
+            with pytest.raises(InvalidInput, match=named):
+                index.add_columns(mistake)  # type: ignore[arg-type]
+    index.add_columns({"year": "int64"})
+    index.add(codes(1), attributes=[{"lang": "en", "year": 3}])
+    hits = index.search(codes(3), k=3, filter=wanted)  # prepared before
+    assert set(hits.ids.ravel().tolist()) == {0, 2, -1}
+    other = Index(width=16)
+    other.add(codes(2), attributes={"year": [1, 2]})
+    with pytest.raises(InvalidInput, match=r"prepare it by index\.filter"):
+        other.search(codes(1), filter=wanted)
+
+
 def test_an_index_with_attributes_has_version_6_and_one_without_has_none(tmp_path: Path) -> None:
     index = Index(width=16)
     index.add(codes(50))

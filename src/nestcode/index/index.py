@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.graph import Items, Navigator, build_graph
 from nestcode.search.request import encode_to
+from nestcode.search.schema import check_schema
 from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
 
@@ -283,6 +284,36 @@ class Index(IndexReader):
             return snapshot.delete(located).insert(codes.prefix(snapshot.width), known, stored, columns)
 
         self._write(replace)
+
+    def add_columns(self, columns: Mapping[str, str]) -> None:
+        """Add columns of attributes, given the type of each by name: all items have nulls in them.
+
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), attributes={"lang": ["en", "de"]})
+        >>> index.add_columns({"year": "int64"})
+        >>> index.add(Codes.from_bits([[0, 0]]), attributes={"lang": ["en"], "year": [2024]})
+        >>> index.columns, index.matching("year IS NULL")
+        ({'lang': 'string', 'year': 'int64'}, array([0, 1]))
+
+        Types are those of `columns`: "bool", "int8" to "uint64", "float32", "float64", "string", "category", "bytes",
+        "date", "timestamp[us]" or "timestamp[us, UTC]", and "strings" for lists. What is stored is not rewritten.
+        """
+
+        def extend(snapshot: Snapshot) -> Snapshot:
+            known = dict(snapshot.schema or {})
+            twice = next((name for name in columns if name in known), None)
+            if twice is not None:
+                raise InvalidInput(
+                    f"columns must be new, but {twice!r} is {known[twice]} in this index: leave it out, or choose "
+                    "another name"
+                )
+            try:
+                check_schema({**known, **columns})
+            except ValueError as error:
+                raise InvalidInput(f'columns must be types by name, as in {{"year": "int64"}} ({error})') from None
+            return snapshot.add_columns(dict(columns))
+
+        self._write(extend)
 
     def merge(self, other: Index, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add all items of another index of the same width, coder and vectors, under their ids.

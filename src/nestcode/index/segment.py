@@ -335,7 +335,7 @@ def gather_attributes(
     parts: Sequence[tuple["Attributes | None", int]], sources: Ids | None = None
 ) -> "Attributes | None":
     """Return the attributes of runs, given with their counts, by positions in all runs together; all by default."""
-    schema = next((own.schema for own, _ in parts if own is not None), None)
+    schema = max((own.schema for own, _ in parts if own is not None), key=len, default=None)
     if schema is None:
         return None
     from nestcode.search.attributes import Attributes

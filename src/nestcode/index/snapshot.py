@@ -144,7 +144,7 @@ class Snapshot:
             mine = np.flatnonzero(run == r)
             own = None if one is None else one.attributes
             if len(mine):
-                some = None if own is None else own.take(position[mine], list(schema))
+                some = None if own is None else own.take(position[mine], schema)
                 parts.append(
                     Attributes.nulls(schema, len(mine)) if some is None else Attributes(schema, len(mine), some)
                 )
@@ -170,6 +170,10 @@ class Snapshot:
         ids = np.concatenate([buffer.ids, ids])
         segment = Segment.build(buffer.codes.concat(codes), ids, vectors, self.lay_out, columns)
         return replace(self._with(*self.segments, LiveSegment(segment)), schema=schema)
+
+    def add_columns(self, schema: Schema) -> "Snapshot":
+        """Add columns of attributes, after those that there are: all items have nulls in them."""
+        return replace(self, schema={**(self.schema or {}), **schema})
 
     def attach(self, segments: Sequence[LiveSegment], schema: Schema | None) -> "Snapshot":
         """Add the segments of another snapshot, whose ids must be new."""

@@ -38,7 +38,7 @@ from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.search.graph import DEGREE, MAX_BITS, NavigatingCodes
 from nestcode.search.planner import Effort
-from nestcode.search.schema import Schema, check_schema
+from nestcode.search.schema import Schema, check_schema, is_extended
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import (
@@ -173,7 +173,7 @@ class Store:
             before = self._manifest
             if before is not None and (
                 any(manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors"))
-                or before.get("attributes", manifest.get("attributes")) != manifest.get("attributes")
+                or not is_extended(before.get("attributes", {}), manifest.get("attributes", {}))
             ):
                 raise InvalidInput(
                     f"{self.path} holds another index now, of another width, coder, vectors or attributes: open it "
@@ -263,7 +263,7 @@ class Store:
             None if vectors is None else _stored_vectors(arrays, mapped),
             ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),
             mapped,
-            None if schema is None or "attributes" not in arrays else (schema, arrays["attributes"]),
+            None if schema is None or "attributes" not in arrays else (_own(schema, entry), arrays["attributes"]),
         )
 
     def _map_graph(self, entry: dict[str, Any] | None, count: int) -> StoredGraph | None:
@@ -338,7 +338,7 @@ class Store:
             "effort": None if commit.effort is None else vars(commit.effort),
             "segments": [
                 {
-                    **segments[one.segment],
+                    **_with_columns(segments[one.segment], one.segment, commit.schema),
                     "removed": tombstones[one],
                     **({} if one.graph is None else {"graph": graphs[one.graph]}),
                 }
@@ -518,6 +518,21 @@ def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
 def _schema(manifest: dict[str, Any]) -> Schema | None:
     """Return the columns of attributes; files up to version 5 have none."""
     return check_schema(manifest["attributes"]) if "attributes" in manifest else None
+
+
+def _own(schema: Schema, entry: dict[str, Any]) -> Schema:
+    """Return the columns that a segment has: the first ones, where others were added later."""
+    if "columns" not in entry:
+        return schema
+    return dict(list(schema.items())[: checked_int(entry["columns"], 1, len(schema))])
+
+
+def _with_columns(entry: dict[str, Any], segment: Segment, schema: Schema | None) -> dict[str, Any]:
+    """Return the entry of a segment with the number of its columns, where the index has others now."""
+    own = segment.attributes
+    if own is None or schema is None or len(own.schema) == len(schema):
+        return entry
+    return {**entry, "columns": len(own.schema)}
 
 
 def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: MappedArrays) -> StoredVectors:

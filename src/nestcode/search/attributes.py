@@ -123,16 +123,23 @@ class Attributes:
     @classmethod
     def gather(cls, parts: Sequence["Attributes"], sources: Ids | None) -> Self:
         """Return attributes by their positions in all runs together; all of them by default."""
-        table = pa.concat_tables([pa.Table.from_batches([one.verified()]) for one in parts]).unify_dictionaries()
+        schema = max((one.schema for one in parts), key=len)  # runs from before a column have nulls there
+        table = pa.concat_tables([one._complete(schema) for one in parts]).unify_dictionaries()
         if sources is not None:
             table = table.take(pa.array(sources))
-        schema, columns = parts[0].schema, []
+        columns = []
         for name in schema:
             column = _combined(table.column(name))
             if column.type == CATEGORY and sources is not None:  # values that no item has any more are dropped
                 column = column.dictionary_decode().dictionary_encode()
             columns.append(column)
         return cls(schema, table.num_rows, pa.RecordBatch.from_arrays(columns, schema=_arrow_schema(schema)))
+
+    def _complete(self, schema: Schema) -> Any:
+        """Return all columns of a schema, verified, as a table."""
+        own, kinds = self.verified(), _arrow_schema(schema)
+        arrays = [own.column(one.name) if one.name in self.schema else pa.nulls(self._count, one.type) for one in kinds]
+        return pa.Table.from_arrays(arrays, schema=kinds)
 
     def table(self) -> Any:
         """Return all columns as a table."""
@@ -205,16 +212,18 @@ class Attributes:
             self.column(name)
         return self.batch
 
-    def take(self, positions: NDArray[np.integer[Any]], columns: Sequence[str] | None = None) -> Any:
-        """Return the rows at some positions: a record batch of some columns, all by default."""
-        names, found = list(self.schema) if columns is None else list(columns), []
+    def take(self, positions: NDArray[np.integer[Any]], schema: Schema | None = None) -> Any:
+        """Return the rows at some positions: a record batch of some columns, all by default; missing ones are null."""
+        kinds, found = _arrow_schema(self.schema if schema is None else schema), []
         rows = pa.array(np.asarray(positions, dtype=np.int64))
-        for name in names:
+        for name, kind in zip(kinds.names, kinds.types, strict=True):
+            if name not in self.schema:
+                found.append(pa.nulls(len(rows), kind))
+                continue
             column = self._rows_verified(name, np.asarray(positions, dtype=np.int64)).take(rows)
             if self._file is not None and name not in self._valid:
                 self._validate(column)
             found.append(column)
-        kinds = pa.schema([pa.field(name, arrow_type(self.schema[name])) for name in names])
         return pa.RecordBatch.from_arrays(found, schema=kinds)
 
     def _rows_verified(self, name: str, rows: Ids) -> Any:
@@ -321,7 +330,7 @@ def _check_names(names: Sequence[Any], schema: Schema | None) -> None:
         if unknown:
             raise InvalidInput(
                 f"attributes must have the columns of the first ones added, {', '.join(schema)}, got {unknown[0]!r} "
-                "too: leave it out, or build the index again with it"
+                "too: leave it out, or name it to index.add_columns first"
             )
     if not names or len(names) > MAX_COLUMNS:
         raise InvalidInput(f"attributes must have from 1 to {MAX_COLUMNS} columns, got {len(names)}: choose some")

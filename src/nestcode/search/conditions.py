@@ -60,6 +60,7 @@ class Condition(NamedTuple):
 
     columns: Schema  # that it looks at
     evaluate: Evaluate
+    schema: Schema  # all columns of the index
 
     def kept(self, run: SortedRun) -> Kept:
         """Return the items of a run for which it is true."""
@@ -67,8 +68,9 @@ class Condition(NamedTuple):
         if attributes is None:  # one row of nulls stands for all
             found = self._of(Attributes.nulls(self.columns, 1))
             return Kept(count) if found.all() else Kept(count, at=np.empty(0, dtype=np.uint32))
+        early = all(map(operator.eq, attributes.schema.items(), self.schema.items()))  # only added columns are missing
         for name, kind in self.columns.items():
-            if attributes.schema.get(name) != kind:
+            if attributes.schema.get(name, kind if early else None) != kind:
                 raise InvalidInput(
                     f"a filter must be of an index with its columns, but column {name!r} is {kind} in one and "
                     f"{attributes.schema.get(name, 'missing')} in the other: prepare it by index.filter of the index"
@@ -76,7 +78,11 @@ class Condition(NamedTuple):
         return Kept.of_mask(self._of(attributes))
 
     def _of(self, attributes: Attributes) -> Any:
-        found = self.evaluate(attributes.column)
+        def column(name: str) -> Any:  # of a run from before it was added, nulls
+            own = name in attributes.schema
+            return attributes.column(name) if own else pa.nulls(len(attributes), arrow_type(self.columns[name]))
+
+        found = self.evaluate(column)
         if isinstance(found, pa.Scalar):
             return np.full(len(attributes), bool(found.as_py()))
         return found.fill_null(False).to_numpy(zero_copy_only=False)
@@ -163,7 +169,7 @@ class _Parser:
                 f"a condition must have a parameter for each ?, got {len(self._values)} for {self._parameters}: "
                 f"give as many as {self._text!r:.80} has"
             )
-        return Condition(self._used, evaluate)
+        return Condition(self._used, evaluate, self._schema)
 
     # tokens
 
@@ -527,7 +533,7 @@ def _of_expression(expression: Any, schema: Schema) -> Condition:
         raise InvalidInput(
             f"a condition must compare a column, got {expression}: name one, as in pc.field('year') > 2020"
         )
-    return Condition(needed, lambda column: _evaluated(expression, {name: column(name) for name in needed}))
+    return Condition(needed, lambda column: _evaluated(expression, {name: column(name) for name in needed}), schema)
 
 
 def _fails_without(expression: Any, columns: dict[str, Any], name: str) -> bool:

@@ -20,6 +20,15 @@ def family(kind: str) -> str:
     return "number" if kind in NUMBERS else "string" if kind == "category" else kind.partition("[")[0]
 
 
+def is_extended(before: Schema, after: Schema) -> bool:
+    """Return whether columns begin with others, to which the rest were added.
+
+    >>> is_extended({"lang": "string"}, {"lang": "string", "year": "int64"})
+    True
+    """
+    return list(before.items()) == list(after.items())[: len(before)]
+
+
 def check_schema(columns: Any) -> Schema:
     """Return the columns that a manifest describes, or raise ValueError.
 
@@ -30,6 +39,6 @@ def check_schema(columns: Any) -> Schema:
         raise ValueError(f"its attributes should be from 1 to {MAX_COLUMNS} columns")
     for name, kind in columns.items():
         known = isinstance(kind, str) and (kind in NUMBERS or kind in OTHERS or TIMESTAMP.fullmatch(kind))
-        if not name or not known:
+        if not isinstance(name, str) or not name or not known:
             raise ValueError(f"{kind!r} is no type of a column")
     return columns
