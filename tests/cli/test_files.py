@@ -416,9 +416,9 @@ def test_a_full_disk_is_detected_before_any_work(tmp_path: Path, monkeypatch: py
             usage = SimpleNamespace(free=free)
             monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
             if free < needed:
-                said = refused("decompress", stream, "-o", tmp_path / "new" / out)
+                said = refused("decompress", stream, "-o", tmp_path / out)
                 assert f"takes about {needed:,} bytes, but the disk of {tmp_path} has {free:,} free" in said
-                assert not (tmp_path / "new" / out).exists()
+                assert not (tmp_path / out).exists()
             else:
                 fine("decompress", stream, "-o", tmp_path / out)
 
@@ -428,7 +428,27 @@ def test_a_read_only_folder_is_detected_before_any_work(tmp_path: Path, monkeypa
     path, coder, _ = vectors(tmp_path)
     monkeypatch.setattr(os, "access", lambda place, _: Path(place) != tmp_path)
     for command in (("fit", path), ("encode", path, "-c", coder), ("index", "build", path, "-c", coder)):
-        assert f"as {tmp_path} is not writable" in refused(*command, "-o", tmp_path / "new" / "a.npy")
+        assert f"as {tmp_path} is not writable" in refused(*command, "-o", tmp_path / "new.npy")
+
+
+def test_no_output_makes_the_folders_above_it(photos: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", np.zeros((9, 4), dtype=np.float32))
+    (tmp_path / "all.nest").write_bytes(compress_images([np.zeros((8, 8), np.uint8)]))
+    missing = tmp_path / "no/such"
+    for command in (
+        ("fit", tmp_path / "v.npy", "-o", missing / "x.coder"),
+        ("compress", photos, "-o", missing / "x.nest"),
+        ("decompress", tmp_path / "all.nest", "-o", missing / "x"),
+        ("index", "build", tmp_path / "v.npy", "-o", missing / "x"),
+    ):
+        assert f"{missing}/x" in refused(*command)
+        assert f"must be in a folder that exists, {missing} does not: create it first" in refused(*command)
+        assert not missing.parent.exists()
+    assert run("decompress", tmp_path / "all.nest", "-o", tmp_path / "out").exit_code == 0  # the folder of its images
+
+
+def test_a_misspelled_option_is_answered_by_the_most_similar_one() -> None:
+    assert "No such option: --widht (Possible options: --width)" in misused("fit", "x.npy", "-o", "y", "--widht", "3")
 
 
 def test_standard_input_and_output_may_be_closed(tmp_path: Path) -> None:

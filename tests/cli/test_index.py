@@ -365,7 +365,7 @@ def test_an_index_that_appears_during_a_build_is_kept(built: Path, monkeypatch: 
         return add(*arguments, **options)
 
     monkeypatch.setattr(cli_index, "_add", add_late)
-    assert "holds an index already" in refused(*build)
+    assert "holds another index, of " in refused(*build)
     with monkeypatch.context() as patch, nestcode.Index.open(out, mode="a"):
         patch.setattr(cli_index, "_add", add)
         assert "is being written by another Index" in refused(*build, "--force")

@@ -122,7 +122,7 @@ def remove_everything(folder: Path) -> Iterator[Index]:
 
 def save_over_it(folder: Path) -> Iterator[Index]:
     for index in (with_coder(3, 1, 4), index_of(1, 5, 9)):
-        index.save(folder)
+        index.save(folder, overwrite=True)
         yield index
 
 
@@ -132,7 +132,7 @@ def save_a_graph(folder: Path) -> Iterator[Index]:
         patch.setattr(compaction, "MIN_GRAPH", 64)
         index.compact()
     assert index._live.current.segments[0].graph is not None
-    index.save(folder)
+    index.save(folder, overwrite=True)
     yield index
 
 
@@ -371,11 +371,11 @@ def test_a_save_that_fails_at_any_step_can_be_tried_again(tmp_path: Path) -> Non
         shutil.copytree(tmp_path / "index", folder)
         with Recorder(folder, step) as recorder:
             try:
-                index.save(folder)
+                index.save(folder, overwrite=True)
             except OSError:
                 assert recorder.failed
         assert held_in(folder) in ((before, held(index)) if recorder.failed else (held(index),))
-        index.save(folder)
+        index.save(folder, overwrite=True)
         assert held_in(folder) == held(index)
         assert strays(folder) == set()
         shutil.rmtree(folder)
@@ -512,7 +512,7 @@ def test_a_reader_keeps_its_snapshot(tmp_path: Path) -> None:
     kept = {name for name in old_files & set(files_in(tmp_path)) if not name.startswith("coder-")}
     assert kept == {"manifest.json", "lock"}
     late = Index.open(tmp_path)
-    index_of(1, 2, 3).save(tmp_path)
+    index_of(1, 2, 3).save(tmp_path, overwrite=True)
     for index in (early, unread):  # also where nothing was read before the files went
         assert held(index) == held_after(1)
         index.verify()

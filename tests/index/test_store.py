@@ -206,7 +206,7 @@ def test_a_symbolic_link_in_the_place_of_a_new_file_is_not_followed(tmp_path: Pa
     (tmp_path / "x" / "000002.codes.npy").symlink_to(tmp_path / "precious")
     index = Index(width=64)
     index.add(codes(9))
-    index.save(tmp_path / "x")
+    index.save(tmp_path / "x", overwrite=True)
     assert (tmp_path / "precious").read_text() == "mine"
     assert len(Index.open(tmp_path / "x")) == 9
 
@@ -216,6 +216,27 @@ def test_a_folder_of_other_files_is_left_unchanged(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"other files, 'notes\.txt'"):
         saved(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_another_index_is_replaced_only_on_request(tmp_path: Path) -> None:
+    first, second = Index(width=64), Index(width=64)
+    first.add(codes(600))
+    second.add(codes(7))
+    first.save(tmp_path / "it")
+    for index in (second, Index.open(tmp_path / "it")):
+        with pytest.raises(InvalidInput, match=r"it holds another index, of 600 items: .* or replace it by save"):
+            index.save(tmp_path / "it")
+    first.add(codes(1), ids=[1000])
+    first.save(tmp_path / "it")  # its own
+    second.save(tmp_path / "it", overwrite=True)
+    with pytest.raises(InvalidInput, match="another index, of 7 items"):
+        first.save(tmp_path / "it")
+    with Index.open(tmp_path / "it", mode="a") as writer:
+        writer.remove(0)
+        writer.save(tmp_path / "it")  # which commits
+    with pytest.raises(InvalidInput, match="another index, of 6 items"):
+        second.save(tmp_path / "it")  # what it saved was changed since
+    assert len(Index.open(tmp_path / "it")) == 6
 
 
 def test_copying_and_pickling_are_refused_with_the_remedy() -> None:
@@ -303,7 +324,7 @@ def test_a_reader_does_not_refresh_to_another_index(tmp_path: Path) -> None:
     reader = Index.open(tmp_path)
     other = Index(width=24)
     other.add(codes(5).prefix(24))
-    other.save(tmp_path)
+    other.save(tmp_path, overwrite=True)
     for _ in range(2):
         with pytest.raises(
             InvalidInput, match="holds another index now, of another width, coder, vectors or attributes"

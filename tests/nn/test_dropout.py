@@ -40,7 +40,7 @@ def test_each_example_keeps_its_own_prefix(shape: tuple[int, ...], dim: int) -> 
 def test_one_length_serves_all_and_beyond_the_width_keeps_all() -> None:
     x = torch.ones(2, 5)
     assert keep_prefix(x, 2).sum(dim=1).tolist() == [2, 2]
-    assert torch.equal(keep_prefix(x, 9), x)
+    assert torch.equal(keep_prefix(x, np.array([5, 9])), x)
     assert torch.equal(keep_prefix(x, torch.tensor([5, 900])), x)
 
 
@@ -345,6 +345,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "mask as kept": (lambda: keep_prefix(X, torch.ones(2).bool()), "kept must hold integers, got torch.bool"),
     "kept for 3 of 2": (lambda: keep_prefix(X, torch.tensor([1, 2, 3])), "x has shape (2, 5), kept (3,)"),
     "kept for each unit": (lambda: keep_prefix(X, torch.ones(2, 5).long()), "x has shape (2, 5), kept (2, 5)"),
+    "kept beyond the width": (lambda: keep_prefix(X, 9), "at most the 5 entries along dim -1, got 9: keep fewer"),
     "negative kept": (lambda: keep_prefix(X, -1), "kept must be integers of at least 0, got -1"),
     "fraction kept": (lambda: keep_prefix(X, 2.0), "kept must be integers of at least 0, got 2.0"),  # type: ignore[arg-type]
     "nothing kept": (lambda: keep_prefix(X, None), "kept must be integers of at least 0, got None"),  # type: ignore[arg-type]

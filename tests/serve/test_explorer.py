@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 import nestcode as nc
@@ -93,6 +94,22 @@ def test_a_click_on_a_result_makes_it_the_query(page: Any, url: str) -> None:
     page.keyboard.press("Enter")
     page.locator("#status.error").wait_for()
     assert "99999" in page.locator("#status").inner_text()
+
+
+def test_show_asks_again_for_an_image_that_was_chosen(page: Any, url: str, tmp_path: Path) -> None:
+    Image.fromarray(sample_images()["flower"]).save(tmp_path / "mine.png")
+    page.goto(url)
+    page.locator("#found img").first.wait_for()
+    page.locator("#file").set_input_files(tmp_path / "mine.png")
+    mine = page.locator("#query img[alt='Your image']")
+    mine.wait_for()
+    for _ in range(2):
+        with page.expect_response(re.compile("/v1/search$")):
+            page.get_by_role("button", name="Show").click()
+        assert mine.is_visible()
+    page.locator("#item").fill("3")
+    page.get_by_role("button", name="Show").click()
+    page.locator("#query img[alt='Item 3']").wait_for()
 
 
 def test_the_coder_is_drawn(page: Any, url: str) -> None:

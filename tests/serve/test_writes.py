@@ -208,7 +208,7 @@ def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch
         thread.join()
         other = Index(width=8)  # another index in the same folder
         other.add(Codes.from_bits(np.eye(8) > 0))
-        other.save(empty)
+        other.save(empty, overwrite=True)
         wait_for(lambda: len(client) == 8)
     assert failures == []
 

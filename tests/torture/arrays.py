@@ -111,7 +111,7 @@ def give_index_add(array: Any, random: Random, folder: Path) -> None:
         index.add(array)
     finally:
         assert len(index) in (0, 1 if np.ndim(array) == 1 else len(array) if np.ndim(array) else 0)
-    index.save(folder / "added.index")
+    index.save(folder / "added.index", overwrite=True)
     with nc.Index.open(folder / "added.index") as opened:
         opened.verify()
         assert opened.codes(index.ids) == index.codes(index.ids)

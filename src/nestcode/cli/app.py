@@ -6,6 +6,7 @@ import select
 import signal
 import sys
 import warnings
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -59,6 +60,7 @@ class Commands(TyperGroup):
                 sys.stdout.flush()  # here, where a broken pipe is handled, not at exit
             return result
         except BaseException as error:
+            _keep_nearest(error)
             if (broken := _cause(error, BrokenPipeError)) is not None:
                 if _reader_stopped(error):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit
@@ -140,6 +142,13 @@ def main() -> None:
         message = _message(error)
     _print(f"[bold red]error:[/] {escape(printable(' '.join(message.split())))}")
     sys.exit(1)
+
+
+def _keep_nearest(error: BaseException) -> None:
+    """Let the error of a misspelled option suggest the most similar one; Typer lists several by the alphabet."""
+    options = getattr(error, "possibilities", None)
+    if options:
+        error.possibilities = get_close_matches(getattr(error, "option_name", ""), options, n=1) or options  # type: ignore[attr-defined]
 
 
 def _cause(error: BaseException | None, kind: type[Cause]) -> Cause | None:

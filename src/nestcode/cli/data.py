@@ -42,7 +42,7 @@ def data(
         )
     paths = [to / f"{name}{part}.npy" for part in PARTS[name]]
     for path in paths:
-        check_out(path, force=force)
+        check_out(path, force=force, folder=to)
         check_distinct(path, source)
     with messages().status(f"Reading {name}"):
         files = [_write(path, array) for path, array in zip(paths, _arrays(name, to, source), strict=True)]

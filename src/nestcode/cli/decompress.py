@@ -116,13 +116,13 @@ def _images(
         last = marker.stat().st_ctime_ns if marker.exists() and not force else 0
         missing = [at for at, path in enumerate(paths) if not (path.is_file() and path.stat().st_ctime_ns <= last)]
         for at in missing:
-            check_out(paths[at], force=force)
+            check_out(paths[at], force=force, folder=out)
             check_distinct(paths[at], stream, coder)
         check_size(stream, reader.nbytes, limit)
         check_space(out, reader.nbytes // PNG)
         reader.verify()  # before any file is written
         if not force:
-            out.mkdir(parents=True, exist_ok=True)
+            out.mkdir(exist_ok=True)
             marker.touch()
         written = len(paths) - len(missing)
         if written:

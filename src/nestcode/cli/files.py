@@ -26,24 +26,32 @@ STANDARD = Path("-")  # standard input or output
 FREE, RATIO = 1 << 28, 1000  # bytes that any stream may decode to, and that each of its bytes may
 
 
-def check_out(path: Path, *, force: bool) -> None:
-    """Raise if a file cannot be written, or exists and --force is not given; call it before any work."""
+def check_out(path: Path, *, force: bool, folder: Path | None = None) -> None:
+    """Raise if a file cannot be written, or exists and --force is not given; call it before any work.
+
+    The command creates `folder`, where it writes several files.
+    """
     from nestcode.storage import writable
 
-    check_place(writable(path))
+    check_place(writable(path), folder)
     if os.path.lexists(path) and not force:
         raise InvalidInput(f"{path} exists already: choose another name, or give --force to overwrite it")
 
 
-def check_place(path: Path) -> None:
-    """Raise if the folder that a path goes into is not writable, or belongs to an index."""
+def check_place(path: Path, folder: Path | None = None) -> None:
+    """Raise if the folder that a path goes into does not exist, is not writable, or belongs to an index.
+
+    The command creates `folder` and folders inside of it, but none above, which may be misspelled.
+    """
     likely = [folder for folder in path.resolve().parents if (folder / "manifest.json").is_file()]
     if likely:
         from nestcode.index.manifest import is_index
 
         for folder in filter(is_index, likely):
             raise InvalidInput(f"{path} is inside of the index {folder}, whose files are its own: choose another place")
-    above = next(folder for folder in path.absolute().parents if folder.exists())
+    above = (folder or path).absolute().parent
+    if not above.exists():
+        raise FileNotFoundError(f"{folder or path} must be in a folder that exists, {above} does not: create it first")
     if not os.access(above, os.W_OK | os.X_OK):
         raise PermissionError(f"{path} cannot be written, as {above} is not writable: choose another place")
 

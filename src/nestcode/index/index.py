@@ -190,6 +190,7 @@ class Index(IndexReader):
         build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
         self._live = LiveSnapshot(snapshot, build)
         self._store = store  # where it was opened
+        self._saved: tuple[str, dict[str, Any] | None] | None = None  # the last save: its folder and manifest
         self.choice: Choice | Selection | None = None if start.coder is None else start.coder.selection_
         self._behind = False  # what was read last is not shown yet: reading failed, or a fork came between
         self._committed = snapshot, start  # the last one, where there is a store
@@ -402,7 +403,7 @@ class Index(IndexReader):
 
     # files
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the index to a folder; `Index.open` reads it.
 
         A crash at any moment leaves the index that was there before, or this one. Graphs that are being built are
@@ -410,12 +411,11 @@ class Index(IndexReader):
 
         Args:
             path: the folder.
-            overwrite: replace an index that is there, unless it is damaged: delete its folder first.
+            overwrite: replace another index that is there, unless it is damaged: delete its folder first. What this
+                object saved there before is replaced anyway, unless another writer has changed it since.
 
         """
         own = self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath
-        if own and not overwrite:
-            raise InvalidInput(f"{path} holds this index: commit(), or choose another folder")
         if self.graph:
             self._live.write(Snapshot.flush)
             self._live.wait()
@@ -424,10 +424,14 @@ class Index(IndexReader):
             return
         with Store(path, write=True) as store:
             if store.exists():
-                if not overwrite:
-                    raise InvalidInput(f"{path} holds an index already: choose another folder")
-                store.read()
+                found = sum(map(len, store.read().segments))
+                if not overwrite and store.last != self._saved:
+                    raise InvalidInput(
+                        f"{path} holds another index, of {found:,} items: choose another folder, or replace it by "
+                        "save(path, overwrite=True)"
+                    )
             store.commit(self._contents()[1])
+            self._saved = store.last
 
     @classmethod
     def open(

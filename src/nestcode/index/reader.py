@@ -161,7 +161,8 @@ class IndexReader:
         vectors = "" if self.vector_type is None else f", vectors={self.vector_type!r}"
         segments = self._live.current.segments
         lacking = compaction.pick_for_graph(segments) is not None
-        graph = f", graph={'being built' if lacking else 'built'}" if self.graph and (lacking or segments) else ""
+        built = any(one.graph is not None for one in segments)  # small segments get none
+        graph = f", graph={'being built' if lacking else 'built' if built else True}" if self.graph else ""
         return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder}{vectors}{graph})"
 
     # filters

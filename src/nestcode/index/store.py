@@ -142,6 +142,11 @@ class Store:
 
     # reading
 
+    @property
+    def last(self) -> tuple[str, dict[str, Any] | None]:
+        """The folder, and the manifest that was read or written last, which tells whether another commit came since."""
+        return self.realpath, self._manifest
+
     def exists(self) -> bool:
         """Return whether the folder holds an index; raise if it holds something else."""
         if (self.path / MANIFEST).exists():

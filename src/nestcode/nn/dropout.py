@@ -40,14 +40,17 @@ def keep_prefix(x: Tensor, kept: Kept, dim: Dims = -1, *, block: Dims = 1, fill:
     Args:
         x: any tensor; dropped entries are replaced also where they were infinite or NaN.
         kept: integers, one for each example: their shape is that of the leading dimensions of `x`. A single
-            integer serves all. Lengths beyond the width keep everything, negative ones in a tensor nothing.
+            integer serves all, and must not exceed the width. Drawn lengths, in an array or a tensor, may: beyond
+            the width they keep everything, as in the paper, and negative ones in a tensor keep nothing.
         dim: the dimension to truncate, for example units (-1), channels (1) or tokens (1); or several, such as
             (2, 3) of images, whose entries count in raster order. It comes after the dimensions that `kept` has.
         block: how many consecutive entries count as one: a number for all dimensions, or one for each.
         fill: what replaces dropped entries: a number, or a tensor that broadcasts to `x`, such as a mask token.
 
     """
-    dims, numbers, _ = _numbering(x, dim, block)
+    dims, numbers, width = _numbering(x, dim, block)
+    if isinstance(kept, int) and kept > width:
+        raise InvalidInput(f"kept must be at most the {width} entries along dim {dim}, got {kept}: keep fewer of them")
     lengths = _as_lengths(kept, x.device)
     if lengths.shape != x.shape[: lengths.ndim] or lengths.ndim > dims[0]:
         raise InvalidInput(

@@ -16,7 +16,7 @@ export async function start(served) {
   $("text-query").hidden = !info.texts;
   $("image-query").hidden = !takesImages();
   $("pick").addEventListener("submit", (event) => { event.preventDefault(); choose(); });
-  $("item").addEventListener("change", () => pick(Number($("item").value)));
+  $("item").addEventListener("change", () => $("item").value && pick(Number($("item").value)));
   $("random").addEventListener("click", () => pick(Math.floor(Math.random() * info.count)));
   $("slider").addEventListener("input", guarded(() => move()));
   $("file").addEventListener("change", () => $("file").files[0] && useImage($("file").files[0]));
@@ -39,10 +39,12 @@ const takesImages = () => info.image?.layout === "channels first";
 const choose = guarded(async () => {
   const text = $("text").value.trim();
   if (text && info.texts) await use({ texts: [text] }, textOf(text));
-  else await pick(Number($("item").value));
+  else if ($("item").value) await pick(Number($("item").value));
+  else await use(query, $("query").firstChild); // an image of the user, or the last text
 });
 
 const pick = guarded(async (id) => {
+  $("text").value = "";
   $("item").value = id;
   await use({ ids: [id] }, await picture(id));
 });
@@ -59,6 +61,7 @@ const useImage = guarded(async (file) => {
   const { data } = context.getImageData(0, 0, side, side);
   const vector = [0, 1, 2].flatMap((color) => Array.from({ length: side * side }, (_, i) => data[4 * i + color] / 255));
   const shown = Object.assign(new Image(), { src: canvas.toDataURL(), alt: "Your image" });
+  $("text").value = $("item").value = ""; // so that Show asks for the image again
   await use({ vectors: [vector] }, shown);
 });
 
