@@ -17,7 +17,7 @@ from nestcode.index import compaction
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
-from nestcode.search.evaluation import RecallTrials
+from nestcode.search.evaluation import RecallTrials, TrueDistances
 from nestcode.search.filters import EVERYTHING, Filter, Filtering, filter_of
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
@@ -499,15 +499,21 @@ class IndexReader:
         filter: Filtering | None,  # noqa: A002
         **options: Any,
     ) -> RecallTrials:
-        plan = None
         allowed = EVERYTHING if filter is None else self.filter(filter)
-        options["filter"] = allowed
-        if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
-            exact = self.vectors
-        if exact is not None:
-            plan = self._request(self._live.read(), queries, rank="exact", metric=metric, vectors=exact)
-        count = sum(allowed.kept(run).count for run in self._live.read().runs)
-        return RecallTrials(self.search, self.explain, queries, k, count, {"metric": metric, **options}, plan)
+        options = {"metric": metric, "filter": allowed, **options}
+        by_codes = isinstance(queries, Codes) or options["rank"] == "hamming"
+        given = options["vectors"] if exact is None else exact
+        stored = given is None and self._vector_format is not None and not by_codes
+        snapshot, distances, truth = self._live.read(), None, options
+        if given is not None or stored:
+            known = self.vectors if given is None else given
+            request = self._request(snapshot, queries, rank="exact", metric=metric, vectors=known)
+            assert request.vectors is not None
+            distances = TrueDistances(request.queries, request.vectors.rows, request.metric)
+            truth = {**options, "rank": "exact", "vectors": given}
+        count = sum(allowed.kept(run).count for run in snapshot.runs)
+        true = self.search(queries, k, candidates=max(count, 1), **truth)
+        return RecallTrials(self.search, self.explain, queries, k, count, options, true, distances)
 
     def _request(
         self,

@@ -3,25 +3,62 @@
 import time
 import warnings
 from collections.abc import Callable
+from copy import copy
+from math import log
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from nestcode.arrays import Doubles, Ids, as_float64
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import Evaluation, Hits
 from nestcode.search.planner import Effort, Plan
-from nestcode.search.request import Request
+from nestcode.search.scorer import SearchMetric
 
 START, MOST = 10, 640  # candidates reranked for each hit: tried first, and at most
-STEPS = (2.0, 1.4, 1.2)  # factors by which `rerank` is changed, from coarse to fine
+RERANK_STEPS = (2.0, 1.4)  # factors by which `rerank` is changed, from coarse to fine
+BUDGET_STEP = 2.0  # factor by which the candidate budget grows until the target is reached
 TOLERANCE = 1.05  # of the candidate budget
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
+RERANK_QUERIES = 200  # that `rerank` is chosen by: fewer change the budget rather than the best `rerank`
 COMPARED_IDS = 1 << 22  # pairs of a found and a true one at once
+COMPARED_VALUES = 1 << 22  # of vectors in float64 at once
+ROUNDING = 1e-6  # by which equal distances may differ
 FEW_ITEMS = 10_000  # that an exhaustive search compares in no time
+
+
+class TrueDistances:
+    """Distances between queries and the vectors of items, in float64: float32 would tie items far from 0.
+
+    Args:
+        queries: (n, features), checked.
+        rows: returns the vectors of ids.
+        metric: of the distances.
+
+    """
+
+    def __init__(self, queries: NDArray[Any], rows: Callable[[Ids], NDArray[Any]], metric: SearchMetric) -> None:
+        self._rows, self._metric = rows, metric
+        self._queries = as_float64(queries, normalize=metric == "cosine")
+
+    def __call__(self, queries: Ids, ids: Ids) -> Doubles:
+        """Return the distance of each pair of a query, by its number, and an item, by its id."""
+        found, step = np.empty(len(ids)), max(COMPARED_VALUES // self._queries.shape[1], 1)
+        for first in range(0, len(ids), step):
+            some = slice(first, first + step)
+            left = self._queries[queries[some]]
+            right = as_float64(self._rows(ids[some]), normalize=self._metric == "cosine")
+            if self._metric == "inner":
+                found[some] = -np.einsum("if,if->i", left, right)
+                continue
+            found[some] = np.square(left - right).sum(axis=1)
+            if self._metric == "cosine":
+                found[some][~(left.any(axis=1) & right.any(axis=1))] = 2  # as the cosine with a zero vector is 0
+        return found
 
 
 class RecallTrials:
@@ -37,8 +74,9 @@ class RecallTrials:
         k: how many nearest items count.
         count: items of the index.
         options: further arguments of every search.
-        exact: a request by vectors that the searches do not get.
-        true: the true neighbors and their distances, where they are known.
+        true: the true neighbors and their distances.
+        distances: between queries and items; None compares those that the searches report.
+        own: the id of each query, where the queries are items of the index: no search counts the query itself.
 
     """
 
@@ -50,67 +88,53 @@ class RecallTrials:
         k: int,
         count: int,
         options: dict[str, Any],
-        exact: Request | None,
-        true: Hits | None = None,
+        true: Hits,
+        distances: TrueDistances | None,
+        own: Ids | None = None,
     ) -> None:
-        self._search, self._explain, self._queries, self._k, self.count, self._options = (
-            search,
-            explain,
-            queries,
-            k,
-            count,
-            options,
-        )
-        self._exact = exact
+        self._search, self._explain, self._queries, self._k = search, explain, queries, k
+        self.count, self._options, self._distances, self._own = count, options, distances, own
         self._tried: dict[tuple[int, int], Evaluation] = {}
-        by_vectors = {}
-        if exact is not None and exact.vectors is not None:
-            by_vectors = {"rank": "exact", "vectors": exact.vectors.source}
-        if true is None:
-            true = search(queries, k, candidates=max(count, 1), **{**options, **by_vectors})
         self._true = true.ids.reshape(-1, k)
         if not count or not len(self._true):
             raise InvalidInput(
                 f"recall needs items and queries, got {count} and {len(self._true)}: add items, and give queries"
             )
-        self._wanted = int((true.ids >= 0).sum())
-        worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
-        self._as_near = worst + 1e-6 * np.abs(worst)
+        self._numbers = np.arange(len(self._true))  # of the queries, as `distances` has them
+        self._margin = MARGIN
+        known, far = self._true >= 0, np.full(self._true.shape, -np.inf)
+        far[known] = true.distances.reshape(-1, k)[known] if distances is None else self._measured(self._true, known)
+        worst = far.max(axis=1, keepdims=True)
+        self._as_near = worst + ROUNDING * np.abs(worst)
 
     def run(self, candidates: int | None, rerank: int | None) -> Evaluation:
         """Search for all queries once."""
-        planned = {name: value for name, value in self._options.items() if name != "threads"}
-        plan = self._explain(self._queries, self._k, candidates=candidates, rerank=rerank, **planned)
-        start = time.perf_counter()
-        found = self._search(self._queries, self._k, candidates=candidates, rerank=rerank, **self._options)
+        plan, start = self._plan(candidates, rerank), time.perf_counter()
+        found = self._hits(candidates, rerank)
         seconds = time.perf_counter() - start
-        # By distance, as ties are equally right, and by id, as the distance of the same item may be rounded otherwise.
-        ids, distances = found.ids.reshape(-1, self._k), found.distances
-        same, block = np.empty(ids.shape, dtype=bool), max(COMPARED_IDS // self._k**2, 1)
-        for first in range(0, len(ids), block):
-            some = slice(first, first + block)
-            same[some] = (ids[some, :, None] == self._true[some, None, :]).any(axis=2)
-        if self._exact is not None and self._exact.vectors is not None:
-            rows, metric = self._exact.rows, self._exact.metric
-            distances = self._exact.vectors.rerank(rows, ids, metric, threads=1).reshape(distances.shape)
-        near = (same.reshape(found.ids.shape) | (distances <= self._as_near)) & (found.ids >= 0)
-        compared, queries = float(np.mean(found.compared)), len(ids)
+        right = self._right(found).sum(axis=1)
+        compared, queries, wanted = float(np.mean(found.compared)), len(right), int((self._true >= 0).sum())
         return Evaluation(
-            recall=float(near.sum() / self._wanted),
-            standard_error=float(near.sum(axis=-1).std(ddof=min(1, queries - 1)) * queries**0.5 / self._wanted),
+            recall=float(right.sum() / wanted),
+            standard_error=float(right.std(ddof=min(1, queries - 1)) * queries**0.5 / wanted),
             compared=compared,
             share=compared / self.count,
             candidates=candidates or plan.compared,
             rerank=rerank or plan.reranked,
-            seconds=seconds / np.size(found.compared),
+            seconds=seconds / queries,
             ns=plan.executed_ns(compared),
         )
 
-    def fastest(self, target: float) -> Evaluation:
+    def fastest(self, target: float, near: Effort | None = None) -> Evaluation:
         """Return the fastest settings whose recall is a standard error above the target, or come near the best.
 
         The fastest of many settings is one that these queries favor: without a margin it often misses the target on
-        other queries.
+        other queries. Some of the queries choose `rerank`, and all of them the candidate budget.
+
+        Args:
+            target: the recall.
+            near: settings of a similar index, which are tried first; their `rerank` is kept if it suffices.
+
         """
         if len(self._true) < FEW_QUERIES:
             warnings.warn(
@@ -118,53 +142,87 @@ class RecallTrials:
                 "more, some hundred if there are, as others may miss the target by far",
                 stacklevel=3,
             )
-        best, rerank = None, START * self._k // 4
-        while best is None and rerank < min(MOST * self._k, self.count):
-            rerank *= 4
-            best = self._fewest(rerank, target)
-        if best is None:
-            return self._out_of_reach(target)
-        for factor in STEPS:
-            for change in (1 / factor, factor):
-                better: Evaluation | None = best
-                while better is not None:
-                    best, better = better, self._faster(better, change, target)
-        return best
+        few = self._part(RERANK_QUERIES)
+        if near is None:
+            first = few._reached(target, START * self._k, self.count // 256)
+            first = first and few._with_best_rerank(first, target)
+            if first is None:
+                return self._out_of_reach(target, few)
+            near = few.effort(first)
+        best = self._reached(target, near.rerank_for(self._k), near.candidates)
+        return self._out_of_reach(target, few) if best is None else best
 
     def effort(self, chosen: Evaluation) -> Effort:
         """Return settings as they hold for an index of any size."""
         return Effort(chosen.candidates, self.count, chosen.rerank, self._k)
 
+    # settings
+
+    def _reached(self, target: float, rerank: int, start: int) -> Evaluation | None:
+        """Return the fewest candidates that reach the target with as few reranked as that takes, in steps of 4."""
+        best = self._fewest(rerank, target, start)
+        while best is None and rerank < min(MOST * self._k, self.count):
+            rerank *= 4
+            best = self._fewest(rerank, target, self.count // 256)
+        return best
+
+    def _with_best_rerank(self, best: Evaluation, target: float) -> Evaluation:
+        """Return settings that are faster with more or fewer reranked."""
+        for step in RERANK_STEPS:
+            for change in (1 / step, step):
+                better: Evaluation | None = best
+                while better is not None:
+                    best, better = better, self._faster(better, change, target)
+        return best
+
     def _faster(self, best: Evaluation, change: float, target: float) -> Evaluation | None:
         """Return the fewest candidates with `rerank` changed by a factor, if that is faster; otherwise None."""
         rerank = min(max(round(best.rerank * change), self._k), self.count)
-        if rerank == best.rerank or (change > 1 and rerank > best.candidates):
+        if rerank == best.rerank:
             return None
-        found = self._fewest(rerank, target, best)
+        own, other = self._plan(best.candidates, best.rerank), self._plan(best.candidates, rerank)
+        spared = (own.ns[own.operator] - other.ns[other.operator]) / own.ns_per_compared
+        most = min(best.candidates + int(spared), self.count - 1)  # candidates that take no longer
+        if most < (self._k if change < 1 else rerank) or not self._reaches(self._try(most, rerank), target):
+            return None
+        found = self._fewest(rerank, target, most)
         return found if found is not None and found.ns < best.ns else None
 
-    def _fewest(self, rerank: int, target: float, near: Evaluation | None = None) -> Evaluation | None:
+    def _fewest(self, rerank: int, target: float, start: int) -> Evaluation | None:
         """Return the least candidate budget below all items that reaches the target; None where there is none.
 
-        The search for it begins at the budget of other settings, if there are any, and gives up once it is slower.
+        Recall is close to a logistic function of the budget's logarithm, so one that falls short and one that reaches
+        the target tell where to look between them.
         """
-        low, high, step, best = 0, self.count, 2.0 if near is None else 1.2, None
-        trial = max(self._k, self.count // 256) if near is None else near.candidates
-        while low < trial < high:
+        low: Evaluation | None = None
+        best: Evaluation | None = None
+        trial = min(max(start, self._k), self.count - 1)
+        while 0 < trial < self.count and (best is None or trial < best.candidates):
             tried = self._try(trial, rerank)
-            if _reaches(tried, target):
-                high, best = trial, tried
-            elif near is not None and tried.ns > near.ns:
-                return None
-            else:
-                low = trial
-            if best is not None and high <= TOLERANCE * low:
-                break
+            low, best = (low, tried) if self._reaches(tried, target) else (tried, best)
             if best is None:
-                trial = min(max(int(step * low), low + 1), self.count - 1)
+                trial = min(int(BUDGET_STEP * trial) + 1, self.count - 1) if trial < self.count - 1 else self.count
+            elif low is None:
+                trial = max(int(best.candidates / BUDGET_STEP), self._k)
             else:
-                trial = max(int(high / step), self._k) if low == 0 else int((low * high) ** 0.5)
+                crossing = self._crossing(low, best, target)
+                if best.candidates <= TOLERANCE * max(low.candidates, crossing):
+                    break
+                trial = max(int(crossing * TOLERANCE**0.5), low.candidates + 1)
         return best
+
+    def _crossing(self, low: Evaluation, high: Evaluation, target: float) -> float:
+        """Return the budget between two at which recall is expected to cross the target."""
+        least = 0.5 / max(self._true.size, 1)
+        below, above, at = (
+            log(score / (1 - score))
+            for score in (
+                min(max(recall, least), 1 - least) for recall in (self._score(low), self._score(high), target)
+            )
+        )
+        saturated = above >= log((1 - least) / least) or below <= -log((1 - least) / least)
+        share = 0.5 if saturated else (at - below) / max(above - below, 1e-9)
+        return float(low.candidates * (high.candidates / low.candidates) ** min(max(share, 0.1), 0.9))
 
     def _try(self, candidates: int, rerank: int) -> Evaluation:
         """Search for all queries once for each choice of settings."""
@@ -172,10 +230,17 @@ class RecallTrials:
             self._tried[candidates, rerank] = self.run(candidates, rerank)
         return self._tried[candidates, rerank]
 
-    def _out_of_reach(self, target: float) -> Evaluation:
+    def _score(self, tried: Evaluation) -> float:
+        """Return the recall that other queries mostly reach."""
+        return tried.recall - self._margin * tried.standard_error
+
+    def _reaches(self, tried: Evaluation, target: float) -> bool:
+        return self._score(tried) >= target
+
+    def _out_of_reach(self, target: float, few: "RecallTrials") -> Evaluation:
         """Return an exhaustive search if that alone reaches a recall, otherwise the fastest of nearly the best."""
         best = self.run(self.count, START * self._k)
-        if _reaches(best, target):
+        if self._reaches(best, target):
             if self.count > FEW_ITEMS:
                 warnings.warn(
                     f"only an exhaustive search of all {self.count} items reaches a recall of {target}, and later "
@@ -183,9 +248,10 @@ class RecallTrials:
                     stacklevel=4,
                 )
             return best
-        most = max((tried.recall for tried in self._tried.values()), default=0.0)
-        near = [tried for tried in self._tried.values() if tried.recall >= most - NEARLY]
-        chosen = min(near or [best], key=lambda tried: tried.ns)
+        some = (few._tried | self._tried).values()
+        most = max((tried.recall for tried in some), default=0.0)
+        near = min((tried for tried in some if tried.recall >= most - NEARLY), key=lambda one: one.ns, default=best)
+        chosen = self.run(near.candidates, near.rerank)
         warnings.warn(
             f"no search reaches a recall of {target} by a standard error, an exhaustive one has {best.recall:.3f} ± "
             f"{best.standard_error:.3f}; later searches have {chosen.recall:.3f} with {chosen.candidates} of "
@@ -194,7 +260,60 @@ class RecallTrials:
         )
         return chosen
 
+    # queries
 
-def _reaches(tried: Evaluation, target: float) -> bool:
-    """Return whether recall is above a target by its standard error, so that other queries mostly reach it too."""
-    return tried.recall - MARGIN * tried.standard_error >= target
+    def _part(self, most: int) -> "RecallTrials":
+        """Return the same trials of at most this number of queries, which want no more than those of all queries."""
+        count = len(self._true)
+        if count <= most:
+            return self
+        part, numbers = copy(self), np.linspace(0, count - 1, most).astype(np.int64)
+        part._queries = (self._queries if isinstance(self._queries, Codes) else np.asarray(self._queries))[numbers]
+        part._numbers, part._true, part._as_near = numbers, self._true[numbers], self._as_near[numbers]
+        part._own = None if self._own is None else self._own[numbers]
+        part._margin, part._tried = self._margin * (most / count) ** 0.5, {}
+        return part
+
+    def _plan(self, candidates: int | None, rerank: int | None) -> Plan:
+        options = {name: value for name, value in self._options.items() if name != "threads"}
+        k = self._k + (self._own is not None)
+        return self._explain(self._queries, k, candidates=candidates, rerank=rerank, **options)
+
+    def _hits(self, candidates: int | None, rerank: int | None) -> Hits:
+        """Return the hits of all queries, (queries, k), without the queries themselves."""
+        k = self._k + (self._own is not None)
+        found = self._search(self._queries, k, candidates=candidates, rerank=rerank, **self._options)
+        ids, distances = found.ids.reshape(-1, k), found.distances.reshape(-1, k)
+        if self._own is not None:
+            itself = ids == self._own[:, None]
+            ids, distances = without_own(ids, itself), without_own(distances, itself)
+        return Hits(ids, distances, found.compared)
+
+    def _right(self, found: Hits) -> NDArray[np.bool_]:
+        """Return which hits are among the nearest items, (queries, k).
+
+        By id first, and then by distance, as ties are equally right.
+        """
+        right, step = np.empty(found.ids.shape, dtype=bool), max(COMPARED_IDS // self._k**2, 1)
+        for first in range(0, len(right), step):
+            some = slice(first, first + step)
+            right[some] = (found.ids[some, :, None] == self._true[some, None, :]).any(axis=2)
+        known = found.ids >= 0
+        far = found.distances
+        if self._distances is not None:
+            far, others = np.full(found.ids.shape, np.inf), known & ~right
+            far[others] = self._measured(found.ids, others)
+        near: NDArray[np.bool_] = (right | (far <= self._as_near)) & known
+        return near
+
+    def _measured(self, ids: Ids, wanted: NDArray[np.bool_]) -> Doubles:
+        assert self._distances is not None
+        return self._distances(self._numbers[np.nonzero(wanted)[0]], ids[wanted])
+
+
+def without_own(found: NDArray[Any], own: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return the columns of each row but its own, or but the last where its own is not there: (n, k + 1) -> (n, k)."""
+    dropped = np.where(own.any(axis=1), own.argmax(axis=1), found.shape[1] - 1)
+    kept = np.arange(found.shape[1]) != dropped[:, None]
+    others: NDArray[Any] = found[kept].reshape(len(found), -1)
+    return others

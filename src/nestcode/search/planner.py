@@ -168,8 +168,12 @@ class Plan:
         """
         if self.operator == "scan":
             return self.ns["scan"]
-        each = NS_PER_VISITED_NODE if self.operator == "walk" else self.work.ns_per_estimated
-        return self.ns[self.operator] + (compared - self.compared) * each
+        return self.ns[self.operator] + (compared - self.compared) * self.ns_per_compared
+
+    @property
+    def ns_per_compared(self) -> float:
+        """The nanoseconds of an item that is estimated, or of a node that is visited."""
+        return NS_PER_VISITED_NODE if self.operator == "walk" else self.work.ns_per_estimated
 
     def widened(self) -> "Plan | None":
         """Return the plan with more lists probed and more candidates reranked, or None where a scan takes less."""

@@ -66,13 +66,8 @@ CASES: list[tuple[Callable[..., Rows], int, int]] = [
 ]
 
 
-# Far from 0, angles differ by less than the float32 that evaluations compare them in.
-MEASURED = [
-    (*case, metric) for case in CASES for metric in ("l2", "cosine") if (case[0], metric) != (far_from_zero, "cosine")
-]
-
-
-@pytest.mark.parametrize(("make", "count", "features", "metric"), MEASURED)
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize(("make", "count", "features"), CASES)
 def test_reaches_its_target_on_other_queries(make: Callable[..., Rows], count: int, features: int, metric: Any) -> None:
     rows = make(np.random.default_rng(3), count + 200, features)
     items, queries = rows[:-200], rows[-200:]

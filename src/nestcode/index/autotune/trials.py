@@ -16,10 +16,9 @@ from nestcode.fork import lazy_property
 from nestcode.index.autotune.candidates import Candidate
 from nestcode.index.autotune.choice import Trial
 from nestcode.metrics import exact_neighbors
-from nestcode.search.evaluation import RecallTrials
+from nestcode.search.evaluation import RecallTrials, TrueDistances, without_own
 from nestcode.search.hits import Evaluation, Hits
 from nestcode.search.planner import Plan
-from nestcode.search.request import Request
 from nestcode.search.vectors import StoredVectors
 
 if TYPE_CHECKING:
@@ -61,28 +60,27 @@ class Sample:
     def recall_of_rounding(self, rounded: StoredVectors) -> float:
         """Return the recall of an exhaustive search of rounded rows, where ties count."""
         some = Sample(rounded.floats(), self.queries, self.own, self.metric, self.k)
-        found, true = (self._distances(ids) for ids in (some.neighbors, self.neighbors))
+        numbers = np.arange(len(self.queries)).repeat(self.k)
+        distances = TrueDistances(self.queries, lambda ids: self.rows[ids], self.metric)
+        found, true = (distances(numbers, ids.ravel()).reshape(ids.shape) for ids in (some.neighbors, self.neighbors))
         return float(np.mean(found <= true.max(axis=1, keepdims=True) * (1 + 1e-6)))
-
-    def _distances(self, ids: Ids) -> NDArray[np.float64]:
-        near, queries = self.rows[ids].astype(np.float64), self.queries[:, None].astype(np.float64)
-        if self.metric == "cosine":
-            near, queries = (_normalized(part) for part in (near, queries))
-        distances: NDArray[np.float64] = np.square(near - queries).sum(axis=2)
-        return distances
 
     def searches(self, index: "Index", names: Ids | None = None) -> RecallTrials:
         """Return trial searches of an index that holds these rows under names, or their numbers."""
-        exact = Request(index.coder, _no_codes, self.queries, rank="exact", vectors=self.rows)
-        assert exact.vectors is not None
-        distances = exact.vectors.rerank(exact.rows, self.neighbors, exact.metric, exact.threads)
-        true = Hits(self.neighbors, distances, np.full(len(self.queries), len(self.rows)))
-        search, explain = index.search, index.explain
-        if names is not None:
-            search = _by_number(search, names)
-        if self.own is not None:
-            search, explain = _without_self(search, self.own), _for_one_more(explain)
-        return RecallTrials(search, explain, self.queries, self.k, len(index), {"threads": None}, exact, true)
+        names = np.arange(len(self.rows)) if names is None else names
+        order = np.argsort(names, kind="stable")
+
+        def vectors(ids: Ids) -> NDArray[Any]:
+            rows: NDArray[Any] = self.rows[order[np.searchsorted(names, ids, sorter=order)]]
+            return rows
+
+        true = Hits(names[self.neighbors], np.empty(0, np.float32), len(self.rows))
+        own = None if self.own is None else names[self.own]
+        distances = TrueDistances(self.queries, vectors, self.metric)
+        options = {"threads": None}
+        return RecallTrials(
+            index.search, index.explain, self.queries, self.k, len(index), options, true, distances, own
+        )
 
 
 def run_trials(
@@ -132,50 +130,6 @@ def tune(index: "Index", sample: Sample, candidate: Candidate, target: float) ->
 def reaches(found: Evaluation, target: float) -> bool:
     """Return whether recall is above the target by its standard error."""
     return found.recall - found.standard_error >= target
-
-
-def without_own(found: NDArray[Any], own: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the columns of each row but its own, or but the last where its own is not there: (n, k + 1) -> (n, k)."""
-    dropped = np.where(own.any(axis=1), own.argmax(axis=1), found.shape[1] - 1)
-    kept = np.arange(found.shape[1]) != dropped[:, None]
-    others: NDArray[Any] = found[kept].reshape(len(found), -1)
-    return others
-
-
-def _by_number(search: Callable[..., Hits], names: Ids) -> Callable[..., Hits]:
-    """Return a search that finds rows by number, where the index has them by name."""
-    order = np.argsort(names, kind="stable")
-    ordered = names[order]
-
-    def numbered(*arguments: Any, **options: Any) -> Hits:
-        hits = search(*arguments, **options)
-        places = np.searchsorted(ordered, hits.ids).clip(max=len(order) - 1)
-        return Hits(np.where(hits.ids < 0, -1, order[places]), hits.distances, hits.compared)
-
-    return numbered
-
-
-def _without_self(search: Callable[..., Hits], own: Ids) -> Callable[..., Hits]:
-    def others(queries: NDArray[Any], k: int, **options: Any) -> Hits:
-        hits = search(queries, k + 1, **options)
-        itself = hits.ids == own[:, None]
-        return Hits(without_own(hits.ids, itself), without_own(hits.distances, itself), hits.compared)
-
-    return others
-
-
-def _for_one_more(explain: Callable[..., Plan]) -> Callable[..., Plan]:
-    return lambda queries, k, **options: explain(queries, k + 1, **options)
-
-
-def _normalized(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
-    unit: NDArray[np.float64] = rows / np.where(norms > 0, norms, 1)
-    return unit
-
-
-def _no_codes(queries: Any) -> Any:
-    raise AssertionError(f"queries are vectors, got {type(queries).__name__}")
 
 
 def finalists(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
