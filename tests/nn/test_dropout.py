@@ -40,7 +40,7 @@ def test_each_example_keeps_its_own_prefix(shape: tuple[int, ...], dim: int) -> 
 def test_one_length_serves_all_and_beyond_the_width_keeps_all() -> None:
     x = torch.ones(2, 5)
     assert keep_prefix(x, 2).sum(dim=1).tolist() == [2, 2]
-    assert torch.equal(keep_prefix(x, np.array([5, 9])), x)
+    assert torch.equal(keep_prefix(x, [5, 9]), x)
     assert torch.equal(keep_prefix(x, torch.tensor([5, 900])), x)
 
 
