@@ -1,36 +1,34 @@
-"""`Index.search` over HTTP: the client of `nestcode serve`, and streams read from any web server.
+"""`Index.search` over HTTP: the client of `nestcode serve`. Streams are read by `RemoteStream` (remote_stream.py).
 
 A `Client` has the methods of an `Index` that a server offers, with the same arguments, so code switches by one line. Of
 several servers each holds a part of the items; their answers are merged to those of one index.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nestcode.arrays import Floats, check_ids, check_int, check_rows
 from nestcode.codes import Codes, is_single
-from nestcode.errors import DamagedFile, InvalidInput, Unavailable, import_extra
+from nestcode.connection import TIMEOUT, Changed, PerProcess, check_address, error_of, headers_of, httpx
+from nestcode.errors import InvalidInput, Unavailable
 from nestcode.index.snapshot import OnDuplicate
+from nestcode.remote_stream import RemoteStream
 from nestcode.search.filters import check_allowed
 from nestcode.search.hits import Hits
 from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
 from nestcode.wire import CODES, FLOAT32, HITS, pack_items, unpack_hits
 
-httpx: Any = import_extra("httpx", extra="client", purpose="nestcode.client")
-
 __all__ = ["Client", "RemoteStream", "merge"]
 
-TIMEOUT = 60.0  # seconds
 ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server tells others
 TEXT = {FLOAT32: 7, CODES: 2}  # times the bytes of a row that it takes at most in JSON
 Result = TypeVar("Result")
@@ -63,9 +61,9 @@ class Client:
         addresses = [urls] if isinstance(urls, str) else list(urls)
         if not addresses:
             raise InvalidInput("a client needs at least one server, got none: give its address")
-        headers = _headers(token)
+        headers = headers_of(token)
         self._servers = [_Server(address, headers, timeout) for address in addresses]
-        self._pool = _PerProcess(partial(ThreadPoolExecutor, len(addresses)), ThreadPoolExecutor.shutdown)
+        self._pool = PerProcess(partial(ThreadPoolExecutor, len(addresses)), ThreadPoolExecutor.shutdown)
         try:
             self._about = self._read_about()
         except BaseException:
@@ -226,7 +224,7 @@ class Client:
         before = self._about
         try:
             return request(_Rows.of(queries, before))
-        except (InvalidInput, _Changed):
+        except (InvalidInput, Changed):
             self._about = self._read_about()
             if self._about.get("tag") == before.get("tag"):
                 raise
@@ -300,10 +298,6 @@ class _Rows:
         return {"vectors": np.frombuffer(self.body, "<f4").reshape(self.count, -1).astype(np.float64).tolist()}
 
 
-class _Changed(Unavailable):
-    """A server has an index of another width or coder than rows were made for."""
-
-
 def _width_of(about: dict[str, Any]) -> int:
     if about.get("width") is None:
         raise InvalidInput("the server has no index: start it with nestcode serve INDEX")
@@ -348,9 +342,9 @@ class _Server:
     """One server: requests, and errors as those of an index."""
 
     def __init__(self, url: str, headers: dict[str, bytes], timeout: float) -> None:
-        self.url = _check_address(url)
+        self.url = check_address(url)
         make = partial(httpx.Client, base_url=url, headers=headers, timeout=timeout)
-        self._http = _PerProcess(make, httpx.Client.close)
+        self._http = PerProcess(make, httpx.Client.close)
 
     def info(self) -> dict[str, Any]:
         """Return what the server says of itself."""
@@ -400,60 +394,7 @@ class _Server:
             raise Unavailable(f"{self.url} does not answer ({reason}): check the address, or try again") from error
         if answer.status_code == 200:
             return answer
-        raise _error(self.url, answer)
-
-
-def _check_address(url: str) -> str:
-    """Return the address of a server, or raise."""
-    try:
-        parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise InvalidInput(f"{url!r} is not the address of a server ({error}): give http://HOST:PORT") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidInput(f"{url!r} is not the address of a server: give http://HOST:PORT")
-    return url
-
-
-def _error(url: str, answer: Any) -> Exception:
-    """Return the error of an answer that is none."""
-    try:
-        message = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        message = f"status {answer.status_code}, which is not an answer of nestcode serve"
-    kind = InvalidInput if 400 <= answer.status_code < 500 else Unavailable
-    return (_Changed if answer.status_code == 412 else kind)(f"{url}: {message}")
-
-
-def _headers(token: str | None) -> dict[str, bytes]:
-    if token is None:
-        return {}
-    if not token.isprintable() or token != token.strip() or not token:
-        raise InvalidInput(
-            f"a token must be printable characters without spaces around them, got {len(token)}: strip it"
-        )
-    return {"Authorization": f"Bearer {token}".encode()}
-
-
-class _PerProcess(Generic[Result]):
-    """What each process opens for itself: after a fork, two would read each other's answers from one connection."""
-
-    def __init__(self, make: Callable[[], Result], close: Callable[[Result], None]) -> None:
-        self._make, self._close = make, close
-        self._opened: tuple[int, Result] | None = (os.getpid(), make())
-
-    def get(self) -> Result:
-        """Return what this process has opened."""
-        if self._opened is None:
-            raise InvalidInput("this client was closed: make another")
-        if self._opened[0] != os.getpid():
-            self._opened = os.getpid(), self._make()
-        return self._opened[1]
-
-    def close(self) -> None:
-        """Close it, unless it is another process's."""
-        if self._opened is not None and self._opened[0] == os.getpid():
-            self._close(self._opened[1])
-        self._opened = None
+        raise error_of(self.url, answer)
 
 
 def _ids_of(given: ArrayLike | Iterable[int]) -> list[int]:
@@ -461,112 +402,3 @@ def _ids_of(given: ArrayLike | Iterable[int]) -> list[int]:
     allowed = check_allowed(given)
     ids = np.flatnonzero(allowed) if allowed.dtype == bool else allowed
     return [*map(int, ids)]
-
-
-def _tag_of(answer: Any) -> str | None:
-    """Return what tells versions of a file apart."""
-    tag: str | None = answer.headers.get("etag") or answer.headers.get("last-modified")
-    return tag
-
-
-class RemoteStream:
-    """A stream on a web server, read as far as it is wanted.
-
-    Each `read` requests the next bytes. A server that ignores the header Range and sends the whole file is read as far
-    as wanted, and the connection closed.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import nestcode as nc
-    >>> from nestcode.serve import Service, create_app, in_thread
-    >>> data = nc.compress_images([nc.data.sample_images()["china"][:96, :96]])
-    >>> decoder = nc.ImageStreamDecoder()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "china.nest").write_bytes(data)
-    ...     with in_thread(create_app(Service(streams=folder))) as url:
-    ...         with RemoteStream(f"{url}/v1/streams/china.nest") as stream:
-    ...             decoder.feed(stream.read(200))
-    ...             decoder.feed(stream.read(300))
-    ...             stream.position, decoder.images()[0].shape
-    (500, (96, 96, 3))
-
-    Args:
-        url: the address of a file.
-        token: the bearer token, if the server needs one.
-        timeout: seconds to wait for an answer.
-
-    """
-
-    def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT) -> None:
-        self._url, self.position = _check_address(url), 0
-        headers = {"Accept-Encoding": b"identity"} | _headers(token)
-        make = partial(httpx.Client, headers=headers, timeout=timeout, follow_redirects=True)
-        self._http = _PerProcess(make, httpx.Client.close)
-        self._tag: str | None = None  # of the version that was read first
-
-    def read(self, count: int) -> bytes:
-        """Return the next `count` bytes: fewer where the stream ends or the connection breaks, none after its end."""
-        first = self.position
-        last = first + check_int(count, "count", least=1) - 1
-        headers = {"Range": f"bytes={first}-{last}"}
-        if first and self._tag is not None and not self._tag.startswith("W/"):
-            headers["If-Range"] = self._tag  # another version is sent whole
-        http = self._http.get()
-        try:
-            with http.stream("GET", self._url, headers=headers) as answer:
-                data = self._take(answer, first, count)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = str(error) or type(error).__name__
-            raise Unavailable(f"{self._url} does not answer ({reason}): check the address, or try again") from error
-        self.position += len(data)
-        return data
-
-    def _take(self, answer: Any, first: int, count: int) -> bytes:
-        if answer.status_code == 416:  # nothing follows
-            tag = _tag_of(answer)
-            other = tag is not None and tag != self._tag  # of equal size, where weak tags are no If-Range
-            if (first and other) or answer.headers.get("content-range", f"bytes */{first}") != f"bytes */{first}":
-                raise self._changed()
-            return b""
-        if answer.status_code not in (200, 206):
-            answer.read()
-            raise _error(self._url, answer)
-        self._check_version(_tag_of(answer))
-        skipped = first
-        if answer.status_code == 206:
-            start = answer.headers.get("content-range", "").removeprefix("bytes ").partition("-")[0]
-            if start != str(first):
-                raise Unavailable(
-                    f"{self._url} sent bytes from {start or '?'} on instead of {first}: its server is broken"
-                )
-            skipped = 0
-        data = bytearray()
-        try:
-            for chunk in answer.iter_raw():  # leaving the loop early closes the connection
-                data += chunk
-                if len(data) >= skipped + count:
-                    break
-        except httpx.TransportError:
-            if len(data) <= skipped:
-                raise
-        if len(data) < skipped:
-            raise self._changed()
-        return bytes(data[skipped : skipped + count])
-
-    def _check_version(self, tag: str | None) -> None:
-        if self.position and tag != self._tag:
-            raise self._changed()
-        self._tag = tag
-
-    def _changed(self) -> DamagedFile:
-        return DamagedFile(f"{self._url} changed since its first bytes were read: read it again from the start")
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -22,7 +22,7 @@ from nestcode.data.image_file import read_image, read_profile
 from nestcode.data.images import write_image
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.images import ImageCodec, ImageStreamReader, Refiner
-from nestcode.images.codec import Image as Pixels
+from nestcode.images.image import Image as Pixels
 from nestcode.streams import decompress
 from nestcode.streams.format import parse_header
 from tests.images.samples import crop, error, stream_info

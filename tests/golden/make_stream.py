@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from nestcode import LinearCoder, _core, compress, decompress
 from nestcode.images import ImageCodec, compress_images, decompress_images
-from nestcode.images.codec import RECORD_KIND, Image, ImageDecoder
+from nestcode.images.codec import RECORD_KIND, ImageDecoder
 from nestcode.images.format import VERSION as IMAGES_VERSION
 from nestcode.images.format import parse_image_header
+from nestcode.images.image import Image
 from nestcode.storage import Record
 from nestcode.streams.format import VERSION
 

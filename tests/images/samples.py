@@ -9,8 +9,8 @@ import numpy as np
 
 from nestcode.data import sample_images
 from nestcode.images import ImageCodec, compress_images
-from nestcode.images.codec import Image
 from nestcode.images.format import FIXED, ImageStreamHeader, parse_image_header
+from nestcode.images.image import Image
 from nestcode.images.info import ImageStreamInfo
 from nestcode.streams import stream_info as any_stream_info
 

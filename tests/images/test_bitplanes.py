@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestcode.images import ImageCodec
-from nestcode.images.codec import ImageDecoder, Tune, scaled_shape
+from nestcode.images.codec import ImageDecoder
+from nestcode.images.image import Tune, scaled_shape
 from tests.images.samples import SHAPES, codec, crop
 from tests.images.twins import FIRST_BIT, LATER_BITS, known_values, pixel_values, reconstruct
 

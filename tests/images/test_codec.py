@@ -15,7 +15,8 @@ from nestcode.data import sample_images
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images import ImageCodec
 from nestcode.images.bitplanes import PASSES
-from nestcode.images.codec import Image, ImageDecoder
+from nestcode.images.codec import ImageDecoder
+from nestcode.images.image import Image
 from nestcode.images.lapped_dct import BLOCK
 from tests.images.samples import codec, crop
 

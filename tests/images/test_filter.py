@@ -11,7 +11,8 @@ from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.data import sample_images
 from nestcode.images import ImageCodec
-from nestcode.images.codec import ImageDecoder, Tune
+from nestcode.images.codec import ImageDecoder
+from nestcode.images.image import Tune
 from nestcode.metrics import psnr
 from tests.images.samples import SHAPES, codec, crop
 from tests.images.twins import pixel_values

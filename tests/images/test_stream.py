@@ -27,8 +27,8 @@ from nestcode.images import (
     image_stream_info,
 )
 from nestcode.images.bitplanes import PASSES
-from nestcode.images.codec import Image
 from nestcode.images.format import MAX_NAME, check_name, lay_out
+from nestcode.images.image import Image
 from nestcode.images.pool import map_in_order
 from nestcode.images.stream import ImageStreamEncoder, Target
 from nestcode.streams import ItemStreamInfo

@@ -11,7 +11,8 @@ from nestcode.images import (
     compress_images,
     decompress_images,
 )
-from nestcode.images.codec import Image, ImageDecoder
+from nestcode.images.codec import ImageDecoder
+from nestcode.images.image import Image
 from nestcode.streams import compress
 from tests.images.samples import SHAPES, codec, crops, header_of, same, stream, stream_info
 from tests.streams.collections import some_coder, some_items

@@ -218,7 +218,7 @@ def test_a_forked_client_has_connections_of_its_own(url: str, rows: Floats, monk
     client = Client([url, url])
     parts: list[Any] = [*(server._http for server in client._servers), client._pool]
     ours = [part.get() for part in parts]
-    monkeypatch.setattr("nestcode.client.os", SimpleNamespace(getpid=lambda: -1))  # as in a child
+    monkeypatch.setattr("nestcode.connection.os", SimpleNamespace(getpid=lambda: -1))  # as in a child
     assert not {*map(id, ours)} & {id(part.get()) for part in parts}
     assert client.search(rows[8], k=1).ids.tolist() == [8]
     client.close()

@@ -13,7 +13,7 @@ import pytest
 import nestcode as nc
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images import ImageCodec, ImageStreamDecoder, compress_images
-from nestcode.images.codec import Image
+from nestcode.images.image import Image
 from tests.golden.make_stream import HERE as GOLDEN
 from tests.golden.make_stream import blank
 from tests.images.samples import codec, crop, crops, forged, header_of, stream, table_of

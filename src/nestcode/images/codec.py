@@ -9,14 +9,13 @@ that every image starts from.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nestcode import _core
 from nestcode.arrays import Floats, check_int
@@ -32,20 +31,16 @@ from nestcode.images.bitplanes import (
     set_model,
 )
 from nestcode.images.color import color_matrix, find_rotation, to_channels
+from nestcode.images.image import SCALES, Image, Tune, check_image, check_shape, check_tune, scaled_shape, type_of
 from nestcode.images.lapped_dct import lapped_dct
+from nestcode.images.refiner import Refiner
 from nestcode.storage import Record, Storable, read_record
 
-if TYPE_CHECKING:
-    from nestcode.images.refiner import Refiner
-
-Image = NDArray[np.uint8 | np.uint16]
-Tune = Literal["psnr", "ssim"]
 # Weights of the quantizer's step in units of 1/32, by kind of channel: three times as coarse for chroma as for luma.
 SSIM_WEIGHTS = [16, 48, 48, 32]
 FINEST_FOR_SSIM = 2  # a step of which luma's half still has coefficients within 15 bit planes
 TRAINING_RATES = (-2, 0, 2)  # of the passes over training images: how often the rate of coding is halved
 FLAGS = 0xE0  # of a bitstream's first byte: a rotation, bit planes of subbands, weights
-SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
 REDUCED = (1, 1 / 2, 1 / 4, 1 / 8)  # scales of images
 RECORD_KIND = "PictureCoder"  # in files, which keep the codec's first name
 
@@ -80,7 +75,7 @@ class ImageCodec(Storable):
     def fit(self, images: Sequence[Image]) -> Self:
         """Train the context model on images as `compress_images` takes them, in order and three times."""
         if not isinstance(images, Sequence) or len(images) == 0:
-            raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
+            raise InvalidInput(f"images must be a list with at least one image, got {type_of(images)}")
         model = _core.ImageModel()
         for halvings in TRAINING_RATES:
             model.halve_rate(halvings)
@@ -231,19 +226,6 @@ class ImageDecoder:
         return out if refiner is None else refiner.refine(out, self.step)
 
 
-def check_image(image: Any) -> Image:
-    """Return the image, or raise if it is not an image."""
-    if not isinstance(image, np.ndarray) or image.dtype not in SCALES:
-        remedy = "np.asarray(image), or np.rint(255 * x).astype(np.uint8) for values in [0, 1]"
-        if isinstance(image, np.ndarray) and image.dtype in (np.dtype(bool), np.dtype(">u2")):
-            remedy = "255 * x.astype(np.uint8)" if image.dtype == bool else "x.astype(np.uint16)"
-        raise InvalidInput(
-            f"an image must be a uint8 or uint16 array, got {_type_of(image)}: convert it, as with {remedy}"
-        )
-    check_shape(image.shape)
-    return image
-
-
 def check_refiner(refiner: Any) -> Refiner | None:
     """Return the refiner, or raise if it is none."""
     if refiner is not None and (isinstance(refiner, type) or not hasattr(refiner, "refine")):
@@ -259,34 +241,3 @@ def check_scale(scale: Any, refiner: Refiner | None = None) -> float:
     if scale != 1 and refiner is not None:
         raise InvalidInput(f"a refiner takes images of scale 1, got {scale:g}: leave out one of them")
     return scale
-
-
-def scaled_shape(shape: tuple[int, ...], scale: float) -> tuple[int, ...]:
-    """Return the shape of an image that is decoded at a scale.
-
-    >>> scaled_shape((100, 33, 3), 1 / 4)
-    (25, 9, 3)
-    """
-    return (*(math.ceil(size * scale) for size in shape[:2]), *shape[2:])
-
-
-def check_tune(tune: Any) -> Tune:
-    """Return the metric that images are coded for, or raise if it is none."""
-    if not isinstance(tune, str) or tune not in get_args(Tune):
-        raise InvalidInput(f"tune must be 'psnr' or 'ssim', got {tune!r}: 'ssim' spends fewer bits on colors")
-    return cast("Tune", tune)
-
-
-def check_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape, or raise if it is not the shape of an image."""
-    sizes = tuple(int(size) for size in shape)
-    if len(sizes) not in (2, 3) or min(sizes) < 1 or (len(sizes) == 3 and sizes[2] not in CHANNELS):
-        raise InvalidInput(
-            f"an image must be (height, width) or (height, width, channels) with 1 to 4 channels, got shape {sizes}: "
-            "channels come last, as in X.transpose(1, 2, 0)"
-        )
-    return sizes
-
-
-def _type_of(value: Any) -> str:
-    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

@@ -28,7 +28,8 @@ from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, Truncat
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.images.bitplanes import PASSES
-from nestcode.images.codec import FLAGS, check_shape
+from nestcode.images.codec import FLAGS
+from nestcode.images.image import check_shape
 from nestcode.images.lapped_dct import BLOCK
 
 VERSION = 4

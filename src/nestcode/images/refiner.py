@@ -19,7 +19,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, check_int
 from nestcode.codes import thread_count
 from nestcode.errors import InvalidInput
-from nestcode.images.codec import Image, check_image
+from nestcode.images.image import Image, check_image
 from nestcode.storage import Arrays, Record, Storable, read_record
 
 SHIPPED = Path(__file__).parent / "photos.refiner"

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,7 @@ from nestcode.container.decoder import Buffer, as_view
 from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, UNLIMITED, Bitstream
-from nestcode.images.codec import (
-    RECORD_KIND,
-    Image,
-    ImageCodec,
-    ImageDecoder,
-    Tune,
-    check_image,
-    check_refiner,
-    check_scale,
-    check_tune,
-)
+from nestcode.images.codec import RECORD_KIND, ImageCodec, ImageDecoder, check_refiner, check_scale
 from nestcode.images.format import (
     DEPTHS,
     Entry,
@@ -38,12 +28,11 @@ from nestcode.images.format import (
     lay_out,
     parse_image_header,
 )
+from nestcode.images.image import Image, Tune, check_image, check_tune
 from nestcode.images.lapped_dct import BLOCK
 from nestcode.images.pool import map_in_order
+from nestcode.images.refiner import Refiner
 from nestcode.storage import parse_record, record_bytes
-
-if TYPE_CHECKING:
-    from nestcode.images.refiner import Refiner
 
 LIMIT = 8 << 30  # bytes of memory
 COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
@@ -118,7 +107,7 @@ def decompress_images(
     codec: ImageCodec | None = None,
     *,
     bpp: float | None = None,
-    refiner: "Refiner | None" = None,
+    refiner: Refiner | None = None,
     scale: float = 1,
     limit: int = LIMIT,
     on_damage: OnDamage = "error",
@@ -169,7 +158,7 @@ def decode_image(
     codec: ImageCodec,
     image: int,
     arrived: int,
-    refiner: "Refiner | None" = None,
+    refiner: Refiner | None = None,
     scale: float = 1,
 ) -> Image:
     """Return one image from the first `arrived` bytes of payload."""

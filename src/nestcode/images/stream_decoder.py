@@ -1,19 +1,16 @@
 """Progressive decoding: images refine while the chunks of their stream arrive."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from nestcode.arrays import Bytes
 from nestcode.container.blocks import ArrivingBlocks
 from nestcode.container.decoder import ProgressiveDecoder
 from nestcode.errors import DamagedFile
-from nestcode.images.codec import Image, ImageCodec, ImageDecoder, check_refiner
+from nestcode.images.codec import ImageCodec, ImageDecoder, check_refiner
 from nestcode.images.format import DEPTHS, ImageStreamHeader, parse_image_header
+from nestcode.images.image import Image
+from nestcode.images.refiner import Refiner
 from nestcode.images.stream import LIMIT, check_memory, find_codec
-
-if TYPE_CHECKING:
-    from nestcode.images.refiner import Refiner
 
 
 class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
@@ -36,9 +33,7 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
 
     """
 
-    def __init__(
-        self, codec: ImageCodec | None = None, *, refiner: "Refiner | None" = None, limit: int = LIMIT
-    ) -> None:
+    def __init__(self, codec: ImageCodec | None = None, *, refiner: Refiner | None = None, limit: int = LIMIT) -> None:
         super().__init__(limit)
         self._given, self._refiner = codec, check_refiner(refiner)
 
@@ -67,7 +62,7 @@ class _ArrivingImages(ArrivingBlocks):
 
     header: ImageStreamHeader
 
-    def __init__(self, header: ImageStreamHeader, codec: ImageCodec, refiner: "Refiner | None") -> None:
+    def __init__(self, header: ImageStreamHeader, codec: ImageCodec, refiner: Refiner | None) -> None:
         super().__init__(header)
         self._codec, self._refiner = codec, refiner
         self._ends = np.cumsum(header.pass_sizes.T.ravel())  # in the payload, of each pass of each image

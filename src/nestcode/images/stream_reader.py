@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -11,14 +11,13 @@ from nestcode.codes import thread_count
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
-from nestcode.images.codec import Image, ImageCodec, check_refiner, check_scale, scaled_shape
+from nestcode.images.codec import ImageCodec, check_refiner, check_scale
 from nestcode.images.format import parse_image_header
+from nestcode.images.image import Image, scaled_shape
 from nestcode.images.info import ImageStreamInfo, describe
 from nestcode.images.pool import map_in_order
+from nestcode.images.refiner import Refiner
 from nestcode.images.stream import LIMIT, check_memory, decode_image, decoder_memory, find_codec
-
-if TYPE_CHECKING:
-    from nestcode.images.refiner import Refiner
 
 
 class ImageStreamReader:
@@ -57,7 +56,7 @@ class ImageStreamReader:
         codec: ImageCodec | None = None,
         *,
         bpp: float | None = None,
-        refiner: "Refiner | None" = None,
+        refiner: Refiner | None = None,
         scale: float = 1,
         limit: int = LIMIT,
         on_damage: OnDamage = "error",

@@ -4,8 +4,9 @@ import os
 from collections.abc import Iterable
 
 from nestcode.container.files import SpooledWriter
-from nestcode.images.codec import Image, ImageCodec, Tune
+from nestcode.images.codec import ImageCodec
 from nestcode.images.format import lay_out
+from nestcode.images.image import Image, Tune
 from nestcode.images.stream import ImageStreamEncoder, Target
 from nestcode.storage import write_pieces
 
