@@ -235,7 +235,7 @@ def test_a_client_learns_of_another_index(rows: Floats, tmp_path: Path, monkeypa
     def save(features: int) -> Index:
         index = Index(LinearCoder(2 * features).fit(rows[:, :features]))
         index.add(rows[: 100 * features, :features])
-        index.save(tmp_path)
+        index.save(tmp_path, overwrite=True)
         return index
 
     wide = save(12)
