@@ -69,6 +69,28 @@ def show(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
     console.print(table)
 
 
+def show_markdown(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows as a table of Markdown, as a page takes it."""
+    if not rows:
+        print(f"{title}: nothing was measured")
+        return
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[_cell(row.get(name, "")) for name in names] for row in rows]
+    rule = ["---", *["---:"] * (len(names) - 1)]
+    print(f"\n{title}\n")
+    print("\n".join(f"| {' | '.join(line)} |" for line in [names, rule, *lines]))
+
+
+def _cell(value: Any) -> str:
+    return (
+        f"{value:,.0f}"
+        if isinstance(value, float) and value >= 100
+        else f"{value:.3g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
 def save(path: Path | None, rows: Sequence[Mapping[str, Any]], packages: Sequence[str]) -> None:
     """Write the rows with machine, versions, commit and whether the tree was clean."""
     if path is None:
