@@ -142,7 +142,8 @@ def best(task: Task, wanted: Filtered, efforts: Sequence[int | None], make: Make
 
 def measure(task: Task, wanted: Filtered, searches: Sequence[Search]) -> Row:
     """Return the recall, and the mean over the queries of the least CPU time of each."""
-    least, found, start = [], [], time.process_time()
+    found: list[Ids] = []
+    least, start = [], time.process_time()
     for query, search in zip(wanted.queries, searches, strict=True):
         if len(found) >= LEAST_QUERIES and time.process_time() - start > LIMIT:
             break

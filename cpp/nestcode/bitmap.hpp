@@ -29,4 +29,19 @@ struct Bitmap {
     }
 };
 
+// Writes the items whose ids are set in a bitmap by id, which ends at `size`: 64 items in a word, the first one lowest.
+template <class Id>
+void select_ids(const Id* ids, std::size_t count, const std::uint8_t* by_id, std::size_t size, std::uint64_t* words) {
+    for (std::size_t first = 0; first < count; first += 64) {
+        const std::size_t many = count - first < 64 ? count - first : 64;
+        std::uint64_t word = 0;
+        for (std::size_t i = 0; i < many; ++i) {
+            const auto id = static_cast<std::uint64_t>(ids[first + i]);
+            const std::uint64_t byte = id < size ? by_id[id / 8] : 0;
+            word |= (byte >> id % 8 & 1) << i;
+        }
+        words[first / 64] = word;
+    }
+}
+
 }  // namespace nestcode

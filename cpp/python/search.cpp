@@ -11,6 +11,7 @@
 #include "nestcode/rerank.hpp"
 #include "row_search.hpp"
 #include "storage.hpp"
+#include "views.hpp"
 
 namespace {
 
@@ -119,6 +120,20 @@ struct PySelection {
         return items.segments.size();
     }
 };
+
+// Writes the items whose ids are set in a bitmap by id.
+void select_ids(const AnyView<1>& ids, const View<const std::uint8_t, 1>& by_id, std::size_t size,
+                const View<std::uint64_t, 1>& words) {
+    if (by_id.size() * 8 < size || words.size() * 64 < ids.size())
+        throw nb::value_error("a bitmap must have a bit for each id, and for each item");
+    const auto select = [&](const auto* own) {
+        nb::gil_scoped_release released;
+        nestcode::select_ids(own, ids.size(), by_id.data(), size, words.data());
+    };
+    if (ids.holds<std::uint32_t>()) return select(static_cast<const std::uint32_t*>(ids.data()));
+    if (ids.holds<std::int64_t>()) return select(static_cast<const std::int64_t*>(ids.data()));
+    throw nb::value_error("ids must be uint32 or int64");
+}
 
 // Writes the items of least Hamming distance in the nearest lists, (queries, k), by the positions in all segments.
 void search_hamming(const PySelection& self, const Packed& queries, std::uint64_t candidates, std::uint64_t most_passed,
@@ -258,6 +273,8 @@ void add_search(nb::module_& m) {
         .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "most_passed"_a,
              "distances"_a.noconvert(), "positions"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,
              "simd"_a = "", "Write the items of least Hamming distance.");
+    m.def("select_ids", select_ids, "ids"_a, "by_id"_a, "size"_a, "words"_a,
+          "Write the bitmap of the items whose ids are set in a bitmap by id.");
     m.def("rerank", rerank, "vectors"_a.noconvert(), "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
           "out"_a.noconvert(), "threads"_a, "mean"_a.noconvert(), "norm"_a, "products"_a.noconvert(),
           "Write the distances from each query to its candidates.");

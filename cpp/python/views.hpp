@@ -26,6 +26,7 @@ class AnyView {
         const int type = PyArray_DESCR(array_)->type_num;
         if constexpr (std::is_same_v<Scalar, float>) return type == NPY_FLOAT;
         if constexpr (std::is_same_v<Scalar, double>) return type == NPY_DOUBLE;
+        if constexpr (std::is_same_v<Scalar, std::uint8_t>) return type == NPY_UINT8;
         if constexpr (std::is_same_v<Scalar, std::uint32_t>) return type == NPY_UINT32;
         if constexpr (std::is_same_v<Scalar, std::uint64_t>) return type == NPY_UINT64 || type == NPY_ULONGLONG;
         if constexpr (std::is_same_v<Scalar, std::int64_t>) return type == NPY_INT64 || type == NPY_LONGLONG;

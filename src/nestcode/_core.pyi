@@ -358,6 +358,11 @@ class Selection:
         `compared` is -1 where these lists hold more than `most_passed` items, allowed or not.
         """
 
+def select_ids(
+    ids: NDArray[np.uint32] | NDArray[np.int64], by_id: NDArray[np.uint8], size: int, words: NDArray[np.uint64]
+) -> None:
+    """Write the bitmap of the items whose ids are set in a bitmap by id, of `size` ids, the first one lowest."""
+
 def rerank(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],

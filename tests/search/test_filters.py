@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from nestcode import Codes, Index, LinearCoder
+from nestcode import Codes, Index, LinearCoder, _core
 from nestcode.errors import InvalidInput
+from nestcode.index.snapshot import Snapshot
 from nestcode.search.filters import EVERYTHING, Filter, Kept
 from tests.search.searching import Q, X, assert_same, by_rank, fitted, plain
 
@@ -155,6 +156,73 @@ def test_recall_is_among_the_items_that_a_filter_allows() -> None:
     assert tuned.recall > 0.5
     assert index.effort is not None
     assert index.effort.items == 4500
+
+
+@hypothesis.given(st.data())
+def test_ids_are_selected_by_a_bitmap_as_by_a_mask(data: st.DataObject) -> None:
+    mask = np.array(data.draw(st.lists(st.booleans(), max_size=200)), dtype=bool)
+    kind = data.draw(st.sampled_from([np.uint32, np.int64]))
+    ids = np.array(data.draw(st.lists(st.integers(0, 300), max_size=200)), dtype=kind)
+    words = np.zeros(len(ids) // 64 + 1, dtype=np.uint64)
+    _core.select_ids(ids, np.packbits(mask, bitorder="little"), len(mask), words)
+    expected = [bool(one < len(mask) and mask[one]) for one in ids.tolist()]
+    assert Kept(len(ids), words=words).positions.tolist() == np.flatnonzero(expected).tolist()
+
+
+def test_masks_and_ids_given_again_find_what_they_say_then() -> None:
+    """Also where the caller changed the array in the meantime, and where the index changed."""
+    index = Index(fitted("cell"))
+    index.add(X[:1000], ids=range(1000))
+    mask, ids = np.arange(1000) % 3 == 0, np.arange(0, 400, 5)
+    allowed: list[Any] = [mask, [*mask[:999].tolist(), False], ids, ids[::-1], ids.tolist(), ids[:7], [], ~mask]
+    for step in range(12):
+        if step == 4:
+            mask[:30] = ~mask[:30]
+            ids += 1
+        if step == 8:
+            index.remove(range(0, 1000, 9))
+            index.add(Q[:5], ids=range(0, 45, 9))
+        for one in allowed:
+            plainly = np.asarray(one)
+            given = np.flatnonzero(plainly) if plainly.dtype == bool else plainly.astype(np.int64)
+            assert_same(index.search(Q, 5, filter=one), index.search(Q, 5, filter=index.filter(given)))
+    index.add(Q[:1], ids=[1000])
+    with pytest.raises(InvalidInput, match="a mask by id must have 1001 entries"):
+        index.search(Q, filter=mask)
+
+
+def test_filters_keep_what_they_were_given() -> None:
+    index = Index(fitted("cell"))
+    index.add(X[:1000], ids=range(1000))
+    for given in (np.array([3, 5]), np.arange(1000) == 3):
+        wanted, before = index.filter(given), given.copy()
+        hits = index.search(Q, 2, filter=given)
+        given[:] = 0
+        index.update(X[3:6], [3, 4, 5])  # a new run is looked at
+        assert_same(index.search(Q, 2, filter=before), hits)
+        assert_same(index.search(Q, 2, filter=wanted), hits)
+
+
+@pytest.mark.parametrize("vectors", ["float32", "float16", "int8", None])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+def test_scans_of_one_filter_agree_however_often_they_are_repeated(metric: Any, vectors: Any) -> None:
+    index = Index(fitted("residual", "cosine" if metric == "cosine" else "l2"), vectors=vectors)
+    index.add(X[:700])
+    index._live.write(Snapshot.flush)
+    index.add(X[700:])
+    index.remove(range(0, 1200, 7))
+    every = range(0, 1200, 9)
+    for wanted in (index.filter(every), index.filter(np.arange(1200) > 50)):
+        for queries in (Q[0], Q[:2], Q):
+            hits = [index.search(queries, 10, filter=wanted, metric=metric, candidates=1200) for _ in range(4)]
+            for one in hits[1:]:
+                assert_same(one, hits[0])
+    wanted = index.filter(every)
+    for change in range(3):
+        index.update(Q[change], change * 9 + 9)
+        for _ in range(3):
+            hits = [index.search(Q, 10, filter=one, metric=metric, candidates=1200) for one in (wanted, list(every))]
+            assert_same(*hits)
 
 
 def test_filters_say_what_they_are() -> None:

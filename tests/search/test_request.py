@@ -480,11 +480,11 @@ FILTERS = list(all_filters(np.array([1])))
 
 
 @pytest.mark.parametrize(
-    "look_up", [0, filters.LOOKUPS_PER_ID, ROWS]
+    "look_up", [0, filters.ITEMS_PER_LOOKUP, ROWS]
 )  # each id in each run, or the ids of runs in the filter
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_of_all_types_are_equivalent(name: str, look_up: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "LOOKUPS_PER_ID", look_up)
+    monkeypatch.setattr(filters, "ITEMS_PER_LOOKUP", look_up)
     index, ids, _ = filled("cell")
     allowed = ids[ids % 3 == 1][:200]
     expected = index.search(Q, 10, candidates=50, filter=allowed)

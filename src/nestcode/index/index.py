@@ -27,6 +27,7 @@ from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
+from nestcode.search.filters import RecentFilters
 from nestcode.search.graph import Items, Navigator, build_graph
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
@@ -184,6 +185,7 @@ class Index(IndexReader):
         self._largest = start.largest  # id used so far
         by_graph = tier is None or tier.everything
         self._searcher = Searcher(start.coder, graphs=start.graph, by_graph=by_graph)
+        self._recent = RecentFilters()
         snapshot = Snapshot.of(
             start.width, start.segments, StoredLayouts(start.coder), start.vector_format, start.schema
         )

@@ -18,7 +18,7 @@ from nestcode.index.live import LiveSnapshot
 from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials, TrueDistances
-from nestcode.search.filters import EVERYTHING, Filter, Filtering, filter_of
+from nestcode.search.filters import EVERYTHING, Filter, Filtering, RecentFilters, filter_of
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 from nestcode.search.request import Rank, Request, encode_to
@@ -36,6 +36,7 @@ class IndexReader:
     _searcher: Searcher
     _live: LiveSnapshot
     _largest: int
+    _recent: RecentFilters
 
     @property
     def coder(self) -> Coder | None:
@@ -541,7 +542,8 @@ class IndexReader:
             from nestcode.search.conditions import condition_filter
 
             return condition_filter(wanted, snapshot.schema)
-        return filter_of(wanted, snapshot.largest, self._largest, lasting=lasting)
+        make = filter_of if lasting else self._recent.of
+        return make(wanted, snapshot.largest, self._largest)
 
 
 def _is_condition(wanted: object) -> bool:

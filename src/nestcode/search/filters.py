@@ -13,14 +13,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode import _core
 from nestcode.arrays import Ids, StoredIds, as_array, check_ids
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.search.graph import ALL_ALLOWED, bitmap
 from nestcode.search.runs import Positions, SortedRun
 
-LOOKUPS_PER_ID = 64  # items of a run that are tested against a filter while one is looked up by its id
-MASK_BYTES_PER_ID = 64  # of a mask that ids are tested by
+ITEMS_PER_LOOKUP = 512  # of a run, that are tested against a filter while one is looked up by its id
+MASK_BITS_PER_ID = 512  # of a mask that ids are tested by
+RECENT_FILTERS, RECENT_BYTES = 8, 1 << 22  # that are kept, and the largest content of one
 
 
 def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]:
@@ -164,10 +166,51 @@ EVERYTHING = Filter(None, "everything")
 Filtering = Filter | str | tuple[str, Sequence[Any]] | ArrayLike | Iterable[int]  # or an expression of pyarrow
 
 
-def filter_of(
-    allowed: ArrayLike | Iterable[int], least: Callable[[], int], largest: int, *, lasting: bool = True
-) -> Filter:
-    """Return a filter of ids, or of a mask by id.
+Content = tuple[int, bytes]  # entries of a mask and its bits, or -1 and ids
+
+
+class RecentFilters:
+    """The filters of the ids and masks that calls gave last, by what these hold: one given again costs a comparison.
+
+    >>> recent = RecentFilters()
+    >>> mask = np.array([True, False, True])
+    >>> first, again = (recent.of(mask.copy(), lambda: 2, largest=2) for _ in range(2))
+    >>> first is again
+    True
+    """
+
+    def __init__(self) -> None:
+        self._recent: tuple[tuple[Content, Filter], ...] = ()  # replaced whole, as threads share it
+
+    def of(self, allowed: ArrayLike | Iterable[int], least: Callable[[], int], largest: int) -> Filter:
+        """Return the filter of ids, or of a mask by id, as `filter_of` does for one search."""
+        if type(allowed) is np.ndarray and allowed.ndim == 1 and allowed.dtype == np.int64:
+            array, checked = allowed, False  # ids that are known were checked
+        else:
+            array, checked = check_allowed(allowed), True
+        if array.dtype == bool:
+            _check_length(array, least, largest)
+            if array.all():
+                return EVERYTHING
+        content = len(array) if array.dtype == bool else -1, _bytes(array)
+        recent = self._recent
+        for i, (known, found) in enumerate(recent):
+            if known == content:
+                if i:
+                    self._recent = (recent[i], *recent[:i], *recent[i + 1 :])
+                return found
+        found = _filter_of(array if checked else check_allowed(array))
+        if len(content[1]) <= RECENT_BYTES:
+            self._recent = ((content, found), *recent[: RECENT_FILTERS - 1])
+        return found
+
+
+def _bytes(array: Ids | NDArray[np.bool_]) -> bytes:
+    return (np.packbits(array) if array.dtype == bool else array).tobytes()
+
+
+def filter_of(allowed: ArrayLike | Iterable[int], least: Callable[[], int], largest: int) -> Filter:
+    """Return a filter of ids, or of a mask by id, which is used after additions too.
 
     >>> filter_of([3, 5], lambda: 0, largest=9), filter_of([True, False], lambda: 0, largest=1)
     (Filter(2 ids), Filter(a mask of 1 among 2 ids))
@@ -176,24 +219,31 @@ def filter_of(
         allowed: the ids, or the mask.
         least: returns the largest id in the index, or -1: a mask has an entry for each id up to it.
         largest: the largest id that the index ever used, or -1: a mask has no entries beyond.
-        lasting: whether the filter is used after additions, too: a mask leaves those out.
 
     """
     array = check_allowed(allowed)
-    if array.dtype != bool:
-        return Filter(_AllowedIds(array.astype(np.int64, copy=False)), f"{len(array)} ids")
-    if len(array) != largest + 1 and not least() < len(array) <= largest + 1:
+    if array.dtype == bool:
+        _check_length(array, least, largest)
+    return _filter_of(array)
+
+
+def _check_length(mask: NDArray[Any], least: Callable[[], int], largest: int) -> None:
+    """Raise unless a mask has an entry for each id."""
+    if len(mask) != largest + 1 and not least() < len(mask) <= largest + 1:
         raise InvalidInput(
             f"a mask by id must have {largest + 1} entries, one for each id up to {largest}, the largest that was "
-            f"used, got {len(array)}: fill it up with False or True, or give ids, as in np.flatnonzero(mask)"
+            f"used, got {len(mask)}: fill it up with False or True, or give ids, as in np.flatnonzero(mask)"
         )
-    count, text = int(np.count_nonzero(array)), "a mask of {:,} among {:,} ids"
-    text = text.format(count, len(array))
-    if count == len(array) and not lasting:
-        return EVERYTHING
-    if LOOKUPS_PER_ID * count < len(array):
+
+
+def _filter_of(array: Ids | NDArray[np.bool_]) -> Filter:
+    if array.dtype != bool:
+        return Filter(_AllowedIds(array.astype(np.int64)), f"{len(array)} ids")  # a copy: the caller may change it
+    count = int(np.count_nonzero(array))
+    text = f"a mask of {count:,} among {len(array):,} ids"
+    if ITEMS_PER_LOOKUP * count < len(array):
         return Filter(_AllowedIds(np.flatnonzero(array)), text)
-    return Filter(_Mask(np.append(array, False)), text)
+    return Filter(_Mask(array), text)
 
 
 class _AllowedIds:
@@ -204,36 +254,34 @@ class _AllowedIds:
 
     def kept(self, run: SortedRun) -> Kept:
         """Look the ids up in the run, or the run's ids among them, whichever are fewer by far."""
-        if LOOKUPS_PER_ID * len(self._ids) < len(run.ids):
+        if ITEMS_PER_LOOKUP * len(self._ids) < len(run.ids):
             found = np.unique(run.owner.find(self._ids))
             return Kept(len(run.ids), at=found[found >= 0].astype(np.uint32))
-        return Kept.of_mask(np.isin(_ids_of(run), self._ids) if self._mask is None else self._mask.contains(run))
+        return Kept.of_mask(np.isin(_ids_of(run), self._ids)) if self._mask is None else self._mask.kept(run)
 
     @lazy_property
     def _mask(self) -> "_Mask | None":
         """The same as a mask, or None where it would be long."""
         largest = int(self._ids.max(initial=-1))
-        if largest >= MASK_BYTES_PER_ID * len(self._ids):
+        if largest >= MASK_BITS_PER_ID * len(self._ids):
             return None
-        mask = np.zeros(largest + 2, dtype=np.bool_)
+        mask = np.zeros(largest + 1, dtype=np.bool_)
         mask[self._ids] = True
         return _Mask(mask)
 
 
 class _Mask:
-    """A rule that has an entry for each id, and a last one, False, for all ids beyond."""
+    """A rule that has an entry for each id; ids beyond are not allowed."""
 
-    def __init__(self, mask: NDArray[np.bool_]) -> None:
-        self._mask = mask
+    def __init__(self, mask: NDArray[Any]) -> None:
+        self._bits, self._size = np.packbits(mask, bitorder="little"), len(mask)
 
     def kept(self, run: SortedRun) -> Kept:
         """Look up each id of the run."""
-        return Kept.of_mask(self.contains(run))
-
-    def contains(self, run: SortedRun) -> NDArray[np.bool_]:
-        """Return whether each item of a run is allowed."""
-        found: NDArray[np.bool_] = self._mask.take(_ids_of(run), mode="clip")
-        return found
+        ids = _ids_of(run)
+        words = np.zeros(len(ids) // 64 + 1, dtype=np.uint64)
+        _core.select_ids(ids, self._bits, self._size, words)
+        return Kept(len(ids), words=words)
 
 
 def _ids_of(run: SortedRun) -> StoredIds:

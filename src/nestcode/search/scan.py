@@ -43,8 +43,9 @@ def scan(selection: Selection, request: Request, ids: Ids, distances: Floats) ->
     if request.vectors is None:
         vectors = prepared.scanned_vectors if request.rank == "exact" else prepared.decoded_vectors
         if vectors is not None:
+            core, items = selection.scanned(vectors)
             try:
-                return _core.scan_vectors(vectors.core, queries, selection.positions, selection.ids, *how)
+                return _core.scan_vectors(core, queries, items, selection.ids, *how)
             finally:
                 vectors.check()
         if prepared.code_scan is not None:

@@ -10,8 +10,10 @@ from nestcode.search.filters import EVERYTHING, Filter
 from nestcode.search.hits import Hits
 from nestcode.search.prepared import PreparedSnapshot
 from nestcode.search.runs import Positions
-from nestcode.search.vectors import BESIDE_CODES
+from nestcode.search.vectors import BESIDE_CODES, NO_SCALES, RunVectors, StoredVectors
 from nestcode.search.zeros import DISTANCE
+
+GATHERED_BYTES = 1 << 24  # of the vectors of few items, which later scans read side by side
 
 
 class Selection:
@@ -30,6 +32,8 @@ class Selection:
         zeros = [self._set_apart(r) for r in range(len(prepared.runs) if apart else 0)]
         self.zeros = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *zeros]))  # ids
         self.count = sum(kept.count for kept in self._kept)
+        self._scanned: set[RunVectors] = set()
+        self._gathered: dict[RunVectors, tuple[_core.VectorRuns, Positions]] = {}
 
     def _set_apart(self, r: int) -> Ids:
         """Keep a run's zero vectors from the operators, and return their ids."""
@@ -63,6 +67,23 @@ class Selection:
         runs = zip(self._kept, self.prepared.ends.tolist(), strict=True)
         found = [kept.positions + np.uint32(end - kept.size) for kept, end in runs]
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, dtype=np.uint32), *found])
+
+    def scanned(self, vectors: RunVectors) -> tuple[_core.VectorRuns, Positions]:
+        """Return vectors of all runs, and the positions of the items among them.
+
+        From the second scan on, few items are read side by side: each of them alone, anywhere in memory, takes longer
+        than it takes to compare.
+        """
+        known = self._gathered.get(vectors)
+        if known is None:
+            known = vectors.core, self.positions
+            few = self.count < self.prepared.stored and 4 * vectors.features * self.count <= GATHERED_BYTES
+            if vectors in self._scanned and few and not vectors.in_files:
+                rows = StoredVectors(vectors.rows(self.positions.astype(np.int64)), NO_SCALES)
+                known = RunVectors([rows]).core, np.arange(self.count, dtype=np.uint32)
+                self._gathered[vectors] = known
+            self._scanned.add(vectors)
+        return known
 
     @lazy_property
     def ids(self) -> Ids:
