@@ -107,6 +107,16 @@ def test_sampled_truncations_come_close() -> None:
     assert cosines(model.decoder_weight.numpy(), DIRECTIONS).min() > 0.9
 
 
+def test_a_sigmoid_with_an_offset_for_each_length_is_pca() -> None:
+    model = SemiLinearAutoencoder(4, encoder="sigmoid", centered=True).fit(X)
+    assert cosines(model.decoder_weight.numpy(), DIRECTIONS).min() > 1 - 1e-3
+    code = model.encode(X)
+    assert code.mean(dim=0).abs().max() < 1e-9
+    again = SemiLinearAutoencoder(4, encoder="sigmoid", centered=True)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again.encode(X), code)
+
+
 def test_a_sigmoid_is_not_pca_and_a_tanh_without_its_offset_is() -> None:
     sigmoid = SemiLinearAutoencoder(4, encoder="sigmoid").fit(X, steps=300)
     tanh = SemiLinearAutoencoder(4, encoder="tanh").fit(X, steps=300)

@@ -55,6 +55,8 @@ class SemiLinearAutoencoder(nn.Module):
             offset) or "tanh", a sigmoid without the offset.
         orthonormal: keep the decoder's columns orthonormal (theorem 3).
         lengths: the distribution of the kept length.
+        centered: subtract each unit's mean over the training data. A dropped unit then stands for its mean, which is
+            the best offset at every length: the paper's "added shifting constants".
 
     """
 
@@ -63,19 +65,25 @@ class SemiLinearAutoencoder(nn.Module):
     encoder_bias: Tensor  # (width,)
     decoder_weight: Tensor  # (features, width)
     decoder_bias: Tensor  # (features,), on top of the mean
+    unit_mean: Tensor | None  # (width,), where units are centered
 
     def __init__(
-        self, width: int, encoder: Encoder = "linear", orthonormal: bool = False, lengths: Lengths | None = None
+        self,
+        width: int,
+        encoder: Encoder = "linear",
+        orthonormal: bool = False,
+        lengths: Lengths | None = None,
+        centered: bool = False,
     ) -> None:
         super().__init__()
         if encoder not in _ACTIVATIONS:
             raise InvalidInput(f"encoder must be one of {', '.join(_ACTIVATIONS)}, got {encoder!r}")
         self.width = check_int(width, "width", least=1)
         self.encoder = encoder
-        self.orthonormal = orthonormal
+        self.orthonormal, self.centered = orthonormal, centered
         self.lengths = Uniform() if lengths is None else lengths
         check_lengths(self.lengths)
-        for name in _STATE:
+        for name in (*_STATE, "unit_mean"):
             self.register_buffer(name, None)
 
     def fit(self, X: ArrayLike | Tensor, *, by: Method | None = None, steps: int | None = None, seed: int = 0) -> Self:
@@ -106,6 +114,9 @@ class SemiLinearAutoencoder(nn.Module):
             scale = 1.0 if fixed else 4 * float(data.square().mean().sqrt()) or 1.0
             parameters = (self._descend if by == "exact" else self._sample)(data / scale, steps, seed)
             self._finish(parameters, scale, mean)
+            if self.centered:
+                self.unit_mean = None
+                self.unit_mean = self.encode(data + mean).mean(dim=0)
         return self
 
     def forward(self, X: ArrayLike | Tensor) -> Tensor:
@@ -119,7 +130,8 @@ class SemiLinearAutoencoder(nn.Module):
         if y.ndim != 2 or y.shape[1] != len(self.mean):
             raise InvalidInput(f"data must be (n, {len(self.mean)}), as in fit, got shape {tuple(y.shape)}")
         y = y - self.mean
-        return _ACTIVATIONS[self.encoder](y @ self.encoder_weight.T + self.encoder_bias)
+        units = _ACTIVATIONS[self.encoder](y @ self.encoder_weight.T + self.encoder_bias)
+        return units if self.unit_mean is None else units - self.unit_mean
 
     def decode(self, code: Tensor) -> Tensor:
         """Decode any number of leading units, (n, length) -> (n, features)."""
@@ -193,7 +205,8 @@ class SemiLinearAutoencoder(nn.Module):
             if self.orthonormal:  # at every length the best encoder of such a decoder is its transpose
                 weight = decoder.T
             return data @ weight.T, decoder, torch.zeros_like(decoder_bias)
-        return _ACTIVATIONS[self.encoder](data @ weight.T + bias), decoder, decoder_bias
+        units = _ACTIVATIONS[self.encoder](data @ weight.T + bias)
+        return units - units.mean(dim=0) if self.centered else units, decoder, decoder_bias
 
     def _finish(self, parameters: list[Tensor], scale: float, mean: Tensor) -> None:
         """Store parameters trained on data divided by `scale`."""
@@ -228,14 +241,16 @@ class SemiLinearAutoencoder(nn.Module):
         if units != self.width:
             rest[-1].append(f"the state is of {units} units, and the model of {self.width}")
             return
-        for name in _STATE:  # a model that was not fitted has no buffers yet
+        for name in (*_STATE, "unit_mean"):  # a model that was not fitted has no buffers yet
             if prefix + name in state:
                 setattr(self, name, torch.empty_like(state[prefix + name]))
         super()._load_from_state_dict(state, prefix, *rest)
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""
-        return f"{self.width}, encoder={self.encoder!r}, orthonormal={self.orthonormal}, lengths={self.lengths}"
+        return f"{self.width}, encoder={self.encoder!r}, orthonormal={self.orthonormal}, lengths={self.lengths}" + (
+            ", centered=True" if self.centered else ""
+        )
 
 
 def _checked(X: ArrayLike | Tensor) -> NDArray[Any]:

@@ -1,8 +1,6 @@
 """Run experiments, store their results as JSON, and write one report on all of them."""
 
 import json
-import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,14 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 import nestcode
 from nestcode.errors import InvalidInput
 from nestcode.report import Link, Page
 from nestcode.reproduce.lab import Experiment, Finding, Lab
-from nestcode.reproduce.lab.provenance import Provenance
+from nestcode.reproduce.lab.provenance import Provenance, find_machine
 from nestcode.storage import make_folder, write_atomic
 
 Result = dict[str, Any]  # of an experiment, as in its JSON file
@@ -64,7 +61,7 @@ def reproduce(names: Sequence[str], lab: Lab) -> Path:
             continue
         try:
             _run(experiment, replace(lab, where=experiment.where, findings=[], departures=[], blocks=[], measured={},
-                                     files={}, cached_seconds=0.0))  # fmt: skip
+                                     files={}, cached_seconds=0.0, sources=set()))  # fmt: skip
         except KeyboardInterrupt:
             raise KeyboardInterrupt("finished experiments are stored; the same command continues from there") from None
     return write_report(lab.folder, lab.console)
@@ -168,7 +165,7 @@ def _settings(lab: Lab) -> dict[str, Any]:
     """Return what results depend on."""
     return {
         "version": nestcode.__version__, "scale": lab.scale, "seeds": list(lab.seeds),
-        "data": lab.data is not None, "machine": _machine(),
+        "data": lab.data is not None, "machine": find_machine(),
     }  # fmt: skip
 
 
@@ -195,9 +192,3 @@ def _is_done(name: str, lab: Lab) -> bool:
     result = _read_result(lab.folder, name)
     same = {key: value for key, value in _settings(lab).items() if key != "machine"}
     return result is not None and all(result.get(key) == value for key, value in same.items())
-
-
-def _machine() -> str:
-    """Describe the machine that times were measured on."""
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{os.cpu_count()} cores, {platform.machine()}{gpu}"

@@ -7,6 +7,7 @@
     optimal_brain_damage.py  Optimal Brain Damage, the pruning baseline of figure 5b
     codecs.py                JPEG, WebP, AVIF and JPEG 2000 as Pillow encodes them
     rate_distortion.py       rate–distortion curves of coders and codecs
+    verdicts.py              the rules by which claims of the paper are judged
     timing.py                fair timing of several jobs
 
 Drawing is in `reproduce/drawing.py`.

@@ -19,9 +19,10 @@ from rich.progress import track
 
 import nestcode
 from nestcode.data import cifar10, patches, sample_images
+from nestcode.data.cifar10 import SHA256
 from nestcode.errors import InvalidInput
 from nestcode.reproduce.lab.images import Images
-from nestcode.reproduce.lab.provenance import Provenance, find_provenance
+from nestcode.reproduce.lab.provenance import Provenance, checksum_of_code, find_machine, find_provenance
 from nestcode.storage import write_atomic
 
 Scale = Literal["toy", "quick", "full"]
@@ -29,7 +30,7 @@ Verdict = Literal["holds", "differs", "inconclusive"]
 Arrays = Mapping[str, NDArray[Any]]
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-SECONDS = "seconds to compute"  # among the arrays of a cache file
+SECONDS, SOURCE = "seconds to compute", "machine and commit"  # among the arrays of a cache file
 VERDICTS: dict[bool | None, Verdict] = {True: "holds", False: "differs", None: "inconclusive"}
 
 
@@ -91,11 +92,17 @@ class Lab:
     measured: dict[str, Any] = field(default_factory=dict)  # further values for the JSON file
     files: dict[str, bytes] = field(default_factory=dict)  # figures by file name
     cached_seconds: float = 0.0  # what the arrays from the cache once took to compute
+    sources: set[str] = field(default_factory=set)  # machines and commits that computed what the cache gave
 
     @property
     def cache(self) -> Path:
         """The folder of cached arrays."""
         return self.folder / "cache" if self.states is None else self.states
+
+    @property
+    def source(self) -> str:
+        """The machine and the commit at work."""
+        return f"{find_machine()}, {self.provenance}"
 
     def pick(self, *, toy: Value, quick: Value, full: Value) -> Value:
         """Return the value for this scale."""
@@ -144,14 +151,16 @@ class Lab:
 
     def figure(self, name: str, figure: Figure, caption: str) -> None:
         """Record a figure, as `name.png` and `name.svg`."""
-        dots = self.pick(toy=30, quick=150, full=150)
+        dots = self.pick(toy=80, quick=150, full=150)
         for kind in ("png", "svg"):
             memory = BytesIO()
             figure.savefig(
                 memory, format=kind, dpi=dots, bbox_inches="tight", metadata={"Date": None} if kind == "svg" else None
             )
             self.files[f"{name}.{kind}"] = memory.getvalue()
-        self.blocks.append({"figure": name, "caption": caption})
+        seeds = ", ".join(map(str, self.seeds))
+        sources = "; ".join(sorted(self.sources or {self.source}))
+        self.blocks.append({"figure": name, "caption": f"{caption} ({self.scale} scale, seeds {seeds}; {sources}.)"})
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> None:
         """Record a table; the first column holds names."""
@@ -164,11 +173,12 @@ class Lab:
         yield from track(items, f"  {text}", total=total, console=self.console, transient=True, disable=hidden)
 
     def cached(self, name: str, compute: Callable[[], Arrays], **settings: Any) -> dict[str, NDArray[Any]]:
-        """Return the arrays of `compute`, from the cache if this version computed them with equal settings before.
+        """Return the arrays of `compute`, from the cache if the same code computed them with equal settings before.
 
-        Scale and data are part of the settings.
+        Scale, the checksums of the data, and those of training, networks and coders are part of the settings.
         """
-        known = {"version": nestcode.__version__, "scale": self.scale, "data": self.data is not None}
+        data = None if self.data is None else SHA256
+        known = {"version": nestcode.__version__, "scale": self.scale, "data": data, "code": checksum_of_code()}
         key = json.dumps({**settings, **known}, sort_keys=True, default=str)
         path = self.cache / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
         if path.exists() and not self.fresh:
@@ -176,13 +186,16 @@ class Lab:
                 with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:
                     arrays = {key: stored[key] for key in stored.files}
                 self.cached_seconds += float(arrays.pop(SECONDS, 0.0))
+                self.sources.add(str(arrays.pop(SOURCE)))
                 return arrays
-            except (OSError, ValueError, EOFError, BadZipFile, zlib.error):
+            except (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error):
                 self.console.print(f"  {path} is damaged and is computed again")
         start = time.perf_counter()
         computed = {key: np.asarray(array) for key, array in compute().items()}
         memory = BytesIO()
-        np.savez_compressed(memory, allow_pickle=False, **computed, **{SECONDS: np.array(time.perf_counter() - start)})
+        self.sources.add(self.source)
+        facts = {SECONDS: np.array(time.perf_counter() - start), SOURCE: np.array(self.source)}
+        np.savez_compressed(memory, allow_pickle=False, **computed, **facts)
         write_atomic(path, memory.getvalue())
         return computed
 

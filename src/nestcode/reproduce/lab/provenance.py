@@ -1,10 +1,19 @@
 """The commit that results come from, and whether its tree was clean."""
 
+import hashlib
+import os
+import platform
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import torch
+
+import nestcode
 from nestcode.errors import InvalidInput
+
+CACHED_CODE = ("training", "nn", "coders")  # the rooms whose code cached results depend on
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,25 @@ def find_provenance(
             f"{dirty[0].split(maxsplit=1)[-1]}: commit them, or give --allow-dirty, and the report says so"
         )
     return Provenance(found, not dirty)
+
+
+def find_machine() -> str:
+    """Describe the machine that measures."""
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores, {platform.machine()}{gpu}"
+
+
+@cache
+def checksum_of_code() -> str:
+    """Return a checksum of the source of what cached results depend on: equal for equal code, whatever the commit.
+
+    >>> len(checksum_of_code())
+    16
+    """
+    digest, package = hashlib.sha256(), Path(nestcode.__file__).parent
+    for path in sorted(path for room in CACHED_CODE for path in (package / room).rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -226,7 +226,7 @@ def grid_lengths(count: Ids, alone: int) -> list[int]:
 
 def add_findings(lab: Lab, name: str, codes: Codes, queries: Ids, found: Mapping[str, NDArray[Any]]) -> None:
     """Report the statements on figure 4 for one kind of code."""
-    of_paper, seeds = name == DEEP, lab.seeds[:1]
+    of_paper, seeds = name.startswith(DEEP), lab.seeds[:1]
     mean_by_size = found["by size"].mean(axis=0)
     lab.finding(
         f"smaller neighborhoods are more similar to the query, {name}",

@@ -26,6 +26,7 @@ from nestcode.reproduce.lab.compression import (
 )
 from nestcode.reproduce.lab.images import as_pixels, as_rows, pixel_mse
 from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
+from nestcode.reproduce.lab.verdicts import judged
 from nestcode.reproduce.rates.figures import figure_rates, figure_training
 
 LONGEST = 1024  # bits, in the paper's figure
@@ -132,17 +133,6 @@ def compare(curve: Curve, rival: Curve) -> tuple[str, bool | None]:
     return text + f"at {lowest:.0f} bits", above == len(ratios)
 
 
-def fits(verdicts: Mapping[Reading, bool]) -> tuple[str, bool]:
-    """Return which readings a claim holds under, in words, and whether there is one.
-
-    >>> fits({"bits": False, "real": True})
-    ('holds for real-valued units only', True)
-    """
-    held = [READINGS[reading] for reading, holds in verdicts.items() if holds]
-    only = " only" if len(held) < len(verdicts) else ""
-    return f"holds for {' and '.join(held)}{only}" if held else "holds for neither", bool(held)
-
-
 def add_order(lab: Lab, first: Mapping[Reading, Compressed]) -> None:
     """Report whether nested dropout is below Optimal Brain Damage and that below truncation, and where they cross."""
     for lower, upper in ((ORDERED, OBD), (OBD, TRUNCATED), (ORDERED, ITERATIVE_OBD)):
@@ -159,7 +149,7 @@ def add_order(lab: Lab, first: Mapping[Reading, Compressed]) -> None:
                 + ("nowhere above" if cross is None else f"first not below at {cross}")
                 + f", {below[-1] / above[-1]:.2f} of it at {one.width}"
             )
-        text, holds = fits(verdicts)
+        text, holds = judged(verdicts)
         lab.finding(
             f"{lower} is below {upper} at short lengths",
             paper=None if upper == ITERATIVE_OBD else "below",
@@ -204,13 +194,12 @@ def add_jpeg(
         text, holds = compare(bare, as_curve(READINGS[reading], one.errors[ORDERED]))
         texts.append(f"{READINGS[reading]}: {text}")
         verdicts[reading] = bool(holds)
-    text, holds = fits(verdicts)
+    text, holds = judged(verdicts)
     lab.finding(
         f"JPEG is above the ordered codes up to {LONGEST}: it is not suited for images of {side} x {side} pixels",
         paper="above",
-        ours=f"as files for both, the smallest has {files.bits[0]:,.0f} bits. Without headers it {text}. "
-        + ". ".join(texts),
-        holds=bool(files.bits[0] > LONGEST) or holds,
+        ours=f"without headers: {text}. {'. '.join(texts)}. The smallest file has {files.bits[0]:,.0f} bits",
+        holds=holds,
         seeds=lab.seeds[:1],
     )
     for coder in coders:
@@ -266,10 +255,11 @@ def add_departures(lab: Lab, images: Images, runs: Runs, missing: list[str]) -> 
     )
     lab.departure(
         "The rate of p_B and the lengths that the decoder is refitted for are those, out of two and three, of least "
-        "error at full width on 1,000 training images that a network of 256 bits had not seen, downsampled. A "
-        "claim counts as holding if it holds under one of both readings."
+        "error at full width on 1,000 training images that a network of 256 bits had not seen, downsampled. "
+        "Claims are judged on bits, of which the text speaks; the network of real-valued units is shown beside it."
     )
-    lab.departure("The paper does not state whether JPEG's headers count: both are shown. Its libjpeg is Pillow's "
+    lab.departure("The paper does not state whether JPEG's headers count: both are shown, and JPEG is judged "
+                  "without. Its libjpeg is Pillow's "
                   "here, with chroma subsampling and optimized Huffman tables.")  # fmt: skip
     if images.side != 32:
         lab.departure(f"Without CIFAR-10, images have {images.side} x {images.side} pixels.")

@@ -21,13 +21,12 @@ from nestcode.reproduce.lab.compression import (
     compression_images,
 )
 from nestcode.reproduce.lab.images import Pixels, as_pixels, as_rows, pixel_mse
-from nestcode.reproduce.rates.experiment import fits
+from nestcode.reproduce.lab.verdicts import SIMILAR_SSIM, judged
 from nestcode.reproduce.reconstructions.figures import Decoded, figure_errors, figure_rows, psnr_of
 
 Decode = Callable[[int], Pixels]  # test images from a prefix of this length, (n, features)
 
 CODER_IMAGES = 500  # test images of the coder, which decodes at every eighth length
-SIMILAR = 0.9  # SSIM that stands for "very similar"
 CODER = "our adaptive coder"
 
 
@@ -96,7 +95,7 @@ def add_claims(lab: Lab, networks: Mapping[Reading, Compressed]) -> None:
     """Report whether every unit lowers the error, and how similar images of the longest code are."""
     for name, paper in ((PLAIN, "decreases monotonically with b"), (ORDERED, None)):
         verdicts = {reading: bool(np.all(np.diff(one.errors[name]) < 0)) for reading, one in networks.items()}
-        text, holds = fits(verdicts)
+        text, holds = judged(verdicts)
         each = "; ".join(f"{READINGS[reading]}: {falls(one.errors[name])}" for reading, one in networks.items())
         lab.finding(
             f"the error falls with every unit{'' if paper else ', decoder refitted'}",
@@ -109,11 +108,11 @@ def add_claims(lab: Lab, networks: Mapping[Reading, Compressed]) -> None:
         reading: bool(np.all(np.diff([one.errors[ORDERED][b] for b in SHOWN_LENGTHS if b <= one.width]) < 0))
         for reading, one in networks.items()
     }
-    text, holds = fits(coarse)
+    text, holds = judged(coarse)
     lab.finding("reconstruction quality increases with the code lengths shown", paper="16, 64, 128, 256, 1024",
                 ours=text, holds=holds, seeds=lab.seeds[:1])  # fmt: skip
     lengths = {reading: max(one.ssim) for reading, one in networks.items()}
-    text, holds = fits({reading: one.ssim[lengths[reading]] >= SIMILAR for reading, one in networks.items()})
+    text, holds = judged({reading: one.ssim[lengths[reading]] >= SIMILAR_SSIM for reading, one in networks.items()})
     similar = "; ".join(
         f"{READINGS[reading]}: PSNR {psnr_of(one.errors[ORDERED][lengths[reading]])} dB, SSIM "
         f"{one.ssim[lengths[reading]]:.2f}"
@@ -122,7 +121,7 @@ def add_claims(lab: Lab, networks: Mapping[Reading, Compressed]) -> None:
     lab.finding(
         f"images of {max(lengths.values())} units look very similar to the originals",
         paper="very similar at 1024",
-        ours=f"{text} (SSIM of {SIMILAR:g} and above). {similar}",
+        ours=f"{text} (SSIM of {SIMILAR_SSIM:g} and above). {similar}",
         holds=holds if max(lengths.values()) == max(SHOWN_LENGTHS) else None,
         seeds=lab.seeds[:1],
     )
@@ -151,7 +150,7 @@ def add_figures(lab: Lab, images: Images, found: dict[str, Decoded]) -> None:
     lab.figure("reconstructions-errors", figure_errors(found),
                "MSE at every length. Circles mark the minimum.")  # fmt: skip
     rows = [[name, *(cell(decoded, length) for length in SHOWN_LENGTHS)] for name, decoded in found.items()]
-    lab.table(["MSE; PSNR; SSIM", *(f"{length} bits" for length in SHOWN_LENGTHS)], rows,
+    lab.table(["MSE; PSNR; SSIM", *(f"{length} bits or units" for length in SHOWN_LENGTHS)], rows,
               caption="MSE of pixels on the scale from 0 to 1, PSNR, and SSIM.")  # fmt: skip
 
 
@@ -176,7 +175,7 @@ def add_departures(lab: Lab, images: Images, networks: Mapping[Reading, Compress
     )
     lab.departure(f"The networks are measured on {len(images.test):,} test images, the coder on "
                   f"{min(CODER_IMAGES, len(images.test))} of them and at every eighth length.")  # fmt: skip
-    lab.departure(f'The paper does not measure "very similar"; we take an SSIM of {SIMILAR:g}.')
+    lab.departure(f'The paper does not measure "very similar"; we take an SSIM of {SIMILAR_SSIM:g}.')
 
 
 EXPERIMENT = Experiment(

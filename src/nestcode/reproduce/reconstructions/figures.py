@@ -57,7 +57,7 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
         for row, length in enumerate([*lengths, None]):
             rows = images.test[:SHOWN] if length is None else decoded.shown.get(length)
             if rows is None:
-                axes.text(0, places[row], f"codes end at {decoded.width} bits", va="center", color="0.4")
+                axes.text(0, places[row], f"codes end at {decoded.width}", va="center", color="0.4")
                 continue
             for column, image in enumerate(images.as_images(rows)):
                 top, left = row * (side + gap), column * (side + gap)
@@ -68,7 +68,7 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
         axes.set_title(name)
         axes.set_xticks([])
         axes.spines[:].set_visible(False)
-        labels = [*(f"{length} bits" for length in lengths), "originals"] if number == 0 else []
+        labels = [*(f"{length} bits or units" for length in lengths), "originals"] if number == 0 else []
         axes.set_yticks(places if labels else [], labels)
         axes.tick_params(length=0)
     return figure
@@ -83,7 +83,7 @@ def figure_errors(found: dict[str, Decoded]) -> Figure:
         best = int(decoded.means.argmin())
         band(axes, decoded.bits[1:], decoded.errors[:, 1:], style, color, label=name)
         axes.plot(decoded.bits[best], decoded.means[best], "o", color=color, markersize=8, markerfacecolor="none")
-    axes.set(xscale="log", yscale="log", xlabel="bits", ylabel="MSE")
+    axes.set(xscale="log", yscale="log", xlabel="bits or units", ylabel="MSE")
     set_ticks(axes.xaxis, [b for b in (1, 4, *SHOWN_LENGTHS) if b <= max(decoded.width for decoded in found.values())])
     set_ticks(axes.yaxis, (0.1, 0.05, 0.02, 0.01, 0.005, 0.002))
     add_grid(axes)

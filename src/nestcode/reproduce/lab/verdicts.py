@@ -1,0 +1,64 @@
+"""The rules of verdicts where the paper leaves a choice, fixed before the run that they judge.
+
+Figure 5       the text speaks of bits: claims are judged on the network of bits. The network of real-valued units is
+               reported beside it, and not counted.
+Similarity     "very similar" is an SSIM of at least SIMILAR_SSIM.
+JPEG           is compared without headers, at every rate up to the longest code.
+Figure 3       shows time: a factor of R shifts time by a constant if both shifts go down, and differ by at most
+               SHIFT_TOLERANCE of the larger.
+Depth          grows as log(N/R) / H(β) if its slope is within SLOPE_TOLERANCE of 1: of random codes, and of the
+               network's.
+Log time       time grows with N at most in proportion to log(N/R), times GROWTH_SLACK for what a query costs anyway.
+Sigmoid        the paper's "added shifting constants" are an offset for each length; one bias for all lengths is
+               reported beside it, and not counted.
+Figure 4       the network by conjugate gradients, the paper's optimizer, is judged as the one by Adam is.
+
+What the paper states of a data set or an optimizer counts for each one that is run, also where it fails.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import log
+
+from nestcode.reproduce.lab.compression import READINGS, Reading
+
+JUDGED: Reading = "bits"
+SIMILAR_SSIM = 0.9
+SHIFT_TOLERANCE = 0.3
+SLOPE_TOLERANCE = 0.1
+GROWTH_SLACK = 1.5
+
+
+def judged(verdicts: Mapping[Reading, bool]) -> tuple[str, bool]:
+    """Return the verdict on the reading that counts, and both in words.
+
+    >>> judged({"bits": False, "real": True})
+    ('differs for bits; real-valued units, not counted: holds', False)
+    """
+    words = {reading: "holds" if holds else "differs" for reading, holds in verdicts.items()}
+    others = [f"{READINGS[reading]}, not counted: {word}" for reading, word in words.items() if reading != JUDGED]
+    return "; ".join([f"{words[JUDGED]} for {READINGS[JUDGED]}", *others]), verdicts[JUDGED]
+
+
+def is_constant_shift(costs: Sequence[float]) -> bool:
+    """Return whether costs fall by equal factors, given those at sizes that grow by equal factors.
+
+    >>> is_constant_shift([4.0, 2.0, 1.1]), is_constant_shift([4.0, 2.0, 3.0])
+    (True, False)
+    """
+    shifts = [log(before / after) for before, after in pairwise(costs)]
+    return min(shifts) > 0 and max(shifts) - min(shifts) <= SHIFT_TOLERANCE * max(shifts)
+
+
+def is_unit_slope(slope: float) -> bool:
+    """Return whether depth grows as the paper's estimate does."""
+    return abs(slope - 1) < SLOPE_TOLERANCE
+
+
+def is_logarithmic(seconds: Sequence[float], counts: Sequence[int], size: int) -> bool:
+    """Return whether time grows from the first to the last count at most as log(N/R) does.
+
+    >>> is_logarithmic([1.0, 1.5], [1000, 16_000], size=10), is_logarithmic([1.0, 4.0], [1000, 16_000], size=10)
+    (True, False)
+    """
+    return seconds[-1] / seconds[0] <= GROWTH_SLACK * log(counts[-1] / size) / log(counts[0] / size)
