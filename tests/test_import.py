@@ -81,4 +81,4 @@ def test_a_broken_dependency_raises_its_own_error(tmp_path: Path, monkeypatch: p
 
 def test_unknown_names_raise_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'nestcode' has no attribute 'Coeds'"):
-        nestcode.Coeds  # noqa: B018
+        nestcode.Coeds  # type: ignore[attr-defined]  # noqa: B018

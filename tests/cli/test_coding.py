@@ -238,8 +238,14 @@ def test_errors_leave_no_output(tmp_path: Path) -> None:
         (("encode", path, "-c", coder, "-o", "codes.bin"), "must be a .npy file"),
         (("fit", path, "-o", out, "--kind", "supervised"), "--kind supervised needs labels, got none: add"),
         (("fit", path, "-o", out, "--labels", path), "--labels is for --kind supervised, got --kind auto"),
-        (("fit", path, "-o", out, "--resume"), "--resume is for PyTorch coders, got --kind auto: add --kind refined"),
-        (("fit", path, "-o", out, "--steps", 3), "--steps is for PyTorch coders, got --kind auto: add --kind refined"),
+        (
+            ("fit", path, "-o", out, "--resume"),
+            "--resume is for PyTorch coders, got --kind auto: add --kind autoencoder",
+        ),
+        (
+            ("fit", path, "-o", out, "--steps", 3),
+            "--steps is for PyTorch coders, got --kind auto: add --kind autoencoder",
+        ),
         (("fit", path, "-o", "-", "--kind", "refined", "--resume"), "give -o a name"),
     ):
         assert said in misused(*mistaken), mistaken

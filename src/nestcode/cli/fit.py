@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import nestcode
 from nestcode.cli.files import STANDARD, check_distinct, check_output, out_file
 from nestcode.cli.options import ArrayName, AsJson, Data, Force, Seed, Size, Threads, messages
 from nestcode.errors import InvalidInput, import_extra
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
     from nestcode.cli.inputs import InputRows
     from nestcode.coders import Coder
 
-Kind = Literal[
-    "auto", "linear", "residual", "adaptive", "cell", "rotation", "refined", "implicit", "autoencoder", "supervised"
-]  # fmt: skip
-TRAINED = ("refined", "implicit", "autoencoder", "supervised")  # by PyTorch
+CODERS = {
+    name: name.removesuffix("Coder").lower() for name in dir(nestcode) if name.endswith("Coder") and name != "Coder"
+}
+TRAINED = tuple(kind for name, kind in CODERS.items() if name not in nestcode.__all__)  # by PyTorch
+if TYPE_CHECKING:
+    Kind = str
+else:  # Typer lists the choices, and refuses others
+    Kind = Literal["auto", *(kind for kind in CODERS.values() if kind not in TRAINED), *TRAINED]
 Metric = Literal["l2", "cosine"]
 Goal = Literal["search", "distortion", "graph"]
 

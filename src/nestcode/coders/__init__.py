@@ -49,23 +49,18 @@ __all__ = [  # without the coders that need PyTorch
     "load_coder",
 ]
 
-# To add a coder, add its class here, and an entry to CASES in tests/coders/cases.py.
+# To add a coder, add its class above and to `nestcode/__init__.pyi`, and an entry to CASES in tests/coders/cases.py.
 _NUMPY: dict[str, type[Coder]] = {
-    kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder, RotationCoder)
+    name: globals()[name] for name in __all__ if name.endswith("Coder") and name != "Coder"
 }
-_TORCH = {  # packages
-    "AutoencoderCoder": "autoencoder",
-    "ImplicitCoder": "implicit",
-    "RefinedCoder": "refined",
-    "SupervisedCoder": "supervised",
-}
+_TORCH = {"AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder"}  # each in the package of its name
 
 
 def __getattr__(name: str) -> Any:
     if name not in _TORCH:
         raise AttributeError(f"module 'nestcode.coders' has no attribute {name!r}")
     import_extra("torch", extra="torch", purpose=name)
-    return getattr(import_module(f"nestcode.coders.{_TORCH[name]}"), name)
+    return getattr(import_module(f"nestcode.coders.{name.removesuffix('Coder').lower()}"), name)
 
 
 def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
@@ -123,6 +118,6 @@ def _kind_of(record: Record, source: str | os.PathLike[str]) -> str:
             f"{source} holds an image codec, not a coder of items: give a coder of items (ImageCodec.load reads it)"
         )
     if record.kind not in _NUMPY and record.kind not in _TORCH:
-        known = ", ".join([*_NUMPY, *_TORCH])
+        known = ", ".join([*_NUMPY, *sorted(_TORCH)])
         raise DamagedFile(f"{source} holds a {record.kind}, this version knows {known}: upgrade nestcode")
     return record.kind
