@@ -18,6 +18,7 @@ from nestcode.errors import InvalidInput
 from nestcode.search import conditions
 from nestcode.search.attributes import Attributes, arrow_type, pa, pc
 from nestcode.search.conditions import Condition, condition_filter
+from nestcode.search.postings import Postings
 from nestcode.search.schema import NUMBERS
 
 SCHEMA = {
@@ -224,6 +225,25 @@ def test_literals_are_parameters(rows: list[Row], data: st.DataObject) -> None:
     ]
     for one, other in pairs:
         assert index.matching(one).tolist() == index.matching(other).tolist()
+
+
+@given(st.lists(st.none() | st.lists(st.none() | TEXTS, max_size=3), max_size=9), st.integers(0, 9))
+def test_postings_of_a_text_are_the_lists_that_hold_it(lists: list[list[str | None] | None], first: int) -> None:
+    postings = Postings(pa.array(lists, arrow_type("strings")).slice(first))
+    for text in ("", "a", "ab", "é", "missing"):
+        holders = [i for i, some in enumerate(lists[first:]) if text in (some or ())]
+        assert np.unique(postings[text]).tolist() == holders
+
+
+def test_lists_are_searched_again_and_again() -> None:
+    rows: list[list[str | None] | None] = [["a", "b"], None, ["b", None], [], ["c", "a", "a"]]
+    index = Index(width=3)
+    index.add(Codes.from_bits(np.arange(5)[:, None] >> np.arange(3) & 1), attributes={"tags": rows})
+    for text in ("a", "b", "c", "d", "a") * 2:
+        holders = [i for i, some in enumerate(rows) if text in (some or ())]
+        assert index.matching(("array_contains(tags, ?)", [text])).tolist() == holders
+        others = [i for i, some in enumerate(rows) if some is not None and text not in some]
+        assert index.matching(f"NOT array_contains(tags, '{text}')").tolist() == others
 
 
 @given(ROWS)

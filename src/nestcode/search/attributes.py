@@ -10,6 +10,7 @@ verified by their checksums, and validated by Arrow before it computes with them
 Nothing here is imported by an index without attributes: pyarrow is an extra.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 from nestcode.arrays import Bytes, Ids
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.fork import lazy_property
+from nestcode.search.postings import Postings
 from nestcode.search.schema import MAX_COLUMNS, NUMBERS, TIMESTAMP, Schema, family
 from nestcode.storage import Mapped
 
 pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
 pc = import_extra("pyarrow.compute", extra="arrow", purpose="attributes of items")
 
+SCANS_PER_POSTINGS = 6  # of a column of lists: postings take as long to build
 CATEGORY = pa.dictionary(pa.int32(), pa.large_string())
 TYPES = {
     "bool": pa.bool_(),
@@ -80,6 +83,7 @@ class Attributes:
         self.schema, self._count = schema, count
         self._file, self._mapped = file, mapped
         self._valid: set[str] = set()  # columns of a file that were verified whole
+        self._lists_scanned, self._postings = Counter[str](), dict[str, Postings]()  # by columns of lists
         if batch is not None:
             vars(self)["batch"] = batch
 
@@ -205,6 +209,15 @@ class Attributes:
             self._validate(column)
             self._valid.add(name)
         return column
+
+    def postings(self, name: str) -> Postings | None:
+        """Return the items of each text in a column of lists; None at first, as scans take less time than these."""
+        known = self._postings.get(name)
+        if known is None:
+            self._lists_scanned[name] += 1
+            if self._lists_scanned[name] > SCANS_PER_POSTINGS:
+                known = self._postings[name] = Postings(self.column(name))
+        return known
 
     def verified(self) -> Any:
         """Return all columns, verified."""

@@ -26,6 +26,7 @@ import numpy as np
 from nestcode.errors import InvalidInput
 from nestcode.search.attributes import Attributes, arrow_type, pa, pc, unknown_column
 from nestcode.search.filters import Filter, Kept
+from nestcode.search.postings import Postings
 from nestcode.search.runs import SortedRun
 from nestcode.search.schema import TIMESTAMP, Schema, family
 
@@ -51,8 +52,25 @@ HOLDS = {
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE"})
 UNKNOWN = pa.scalar(None, pa.bool_())
-Column = Callable[[str], Any]  # returns the array of a column
-Evaluate = Callable[[Column], Any]  # returns an array of true, false and null, or one of them for all items
+
+
+class Columns(NamedTuple):
+    """The columns that a condition looks at."""
+
+    kinds: Schema
+    attributes: Attributes
+
+    def __call__(self, name: str) -> Any:
+        """Return a column as an array: of a run from before it was added, nulls."""
+        own = name in self.attributes.schema
+        return self.attributes.column(name) if own else pa.nulls(len(self.attributes), arrow_type(self.kinds[name]))
+
+    def postings(self, name: str) -> Postings | None:
+        """Return the items of each text in a column of lists, once it pays to build them."""
+        return self.attributes.postings(name) if name in self.attributes.schema else None
+
+
+Evaluate = Callable[[Columns], Any]  # returns an array of true, false and null, or one of them for all items
 
 
 class Condition(NamedTuple):
@@ -67,7 +85,7 @@ class Condition(NamedTuple):
         attributes, count = run.attributes, len(run.ids)
         if attributes is None:  # one row of nulls stands for all
             found = self._of(Attributes.nulls(self.columns, 1))
-            return Kept(count) if found.all() else Kept(count, at=np.empty(0, dtype=np.uint32))
+            return Kept(count) if found.count else Kept(count, at=np.empty(0, dtype=np.uint32))
         early = all(map(operator.eq, attributes.schema.items(), self.schema.items()))  # only added columns are missing
         for name, kind in self.columns.items():
             if attributes.schema.get(name, kind if early else None) != kind:
@@ -75,17 +93,17 @@ class Condition(NamedTuple):
                     f"a filter must be of an index with its columns, but column {name!r} is {kind} in one and "
                     f"{attributes.schema.get(name, 'missing')} in the other: prepare it by index.filter of the index"
                 )
-        return Kept.of_mask(self._of(attributes))
+        return self._of(attributes)
 
-    def _of(self, attributes: Attributes) -> Any:
-        def column(name: str) -> Any:  # of a run from before it was added, nulls
-            own = name in attributes.schema
-            return attributes.column(name) if own else pa.nulls(len(attributes), arrow_type(self.columns[name]))
-
-        found = self.evaluate(column)
+    def _of(self, attributes: Attributes) -> Kept:
+        found, count = self.evaluate(Columns(self.columns, attributes)), len(attributes)
         if isinstance(found, pa.Scalar):
-            return np.full(len(attributes), bool(found.as_py()))
-        return found.fill_null(False).to_numpy(zero_copy_only=False)
+            return Kept(count) if found.as_py() else Kept(count, at=np.empty(0, dtype=np.uint32))
+        found = found.fill_null(False) if found.null_count else found
+        if found.offset % 8 or not count:
+            return Kept.of_mask(found.to_numpy(zero_copy_only=False))
+        first = found.offset // 8  # Arrow's bits are laid out as ours
+        return Kept.of_bits(np.frombuffer(found.buffers()[1], dtype=np.uint8)[first : first + -(-count // 8)], count)
 
 
 def condition_filter(wanted: Any, schema: Schema) -> Filter:
@@ -342,8 +360,8 @@ class _Parser:
             floats = any(kind.startswith("float") for kind in kinds)
             common = pa.float64() if floats else pa.decimal128(20) if "uint64" in kinds else None
 
-        def evaluate(column: Column) -> Any:
-            a, b = map(_plain, map(column, names))
+        def evaluate(column: Columns) -> Any:
+            a, b = (_plain(column(name)) for name in names)
             return compare(a, b) if common is None else compare(a.cast(common, safe=False), b.cast(common, safe=False))
 
         return evaluate
@@ -384,14 +402,22 @@ class _Parser:
             raise self._wrong(f"must have a text in array_contains, got {wanted.value!r:.40}", wanted.at)
         name, text = left.name, wanted.value
 
-        def evaluate(column: Column) -> Any:
+        def evaluate(column: Columns) -> Any:
             lists = column(name)
             if text is None:
                 return UNKNOWN
-            ends = lists.offsets.to_numpy()
-            hits = pc.equal(lists.values, text).fill_null(False).to_numpy(zero_copy_only=False)
-            counts = np.concatenate([[0], np.cumsum(hits)])
-            return pa.array(counts[ends[1:]] > counts[ends[:-1]], mask=lists.is_null().to_numpy(zero_copy_only=False))
+            postings = column.postings(name)
+            if postings is not None:
+                found = np.zeros(len(lists), dtype=np.bool_)
+                found[postings[text]] = True
+            else:
+                ends = lists.offsets.to_numpy()
+                hits = pc.equal(lists.values, text).fill_null(False).to_numpy(zero_copy_only=False)
+                counts = np.concatenate([[0], np.cumsum(hits)])
+                found = counts[ends[1:]] > counts[ends[:-1]]
+            bits = pa.py_buffer(np.packbits(found, bitorder="little"))
+            held = pa.Array.from_buffers(pa.bool_(), len(found), [None, bits])
+            return pc.if_else(lists.is_valid(), held, UNKNOWN) if lists.null_count else held
 
         return evaluate
 
@@ -447,7 +473,7 @@ def _by_value(left: _Name, value: Any, test: Callable[[Any, Any], Any]) -> Evalu
     """Return a test of a column's values; categories are tested once each."""
     name = left.name
 
-    def evaluate(column: Column) -> Any:
+    def evaluate(column: Columns) -> Any:
         array = column(name)
         if pa.types.is_dictionary(array.type):
             tested = test(array.dictionary, value)

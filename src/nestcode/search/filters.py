@@ -67,6 +67,14 @@ class Kept:
         """Return the items where a mask is set."""
         return cls(len(mask), words=bitmap(mask))
 
+    @classmethod
+    def of_bits(cls, bits: NDArray[np.uint8], size: int) -> "Kept":
+        """Return the items where bits are set, the first lowest; those behind the last item say nothing."""
+        words = np.zeros(size // 64 + 1, dtype="<u8")
+        words.view(np.uint8)[: len(bits)] = bits
+        words[-1] &= np.uint64((1 << (size & 63)) - 1)
+        return cls(size, words=words.astype(np.uint64, copy=False))
+
     @lazy_property
     def bitmap(self) -> NDArray[np.uint64]:
         """A bit for each item, the first lowest; an empty bitmap allows all."""

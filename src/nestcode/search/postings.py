@@ -1,0 +1,49 @@
+"""Postings: the items of each text in a column of lists, as an inverted index of words has them.
+
+A scan of a column of lists compares every text of every item, which takes a hundred times as long as a search. Postings
+take as long as a few scans to build, and a search for the text, by bisection, to look up.
+"""
+
+from bisect import bisect_left
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.errors import import_extra
+from nestcode.search.runs import Positions
+
+pc = import_extra("pyarrow.compute", extra="arrow", purpose="attributes of items")
+
+
+class Postings:
+    """The items of each text in a column of lists.
+
+    >>> import pyarrow as pa
+    >>> postings = Postings(pa.array([["a", "b"], None, ["b", None], []], pa.large_list(pa.large_string())))
+    >>> postings["b"].tolist(), postings["c"].tolist()
+    ([0, 2], [])
+
+    Args:
+        lists: an Arrow array of lists of texts.
+
+    """
+
+    def __init__(self, lists: Any) -> None:
+        offsets = lists.offsets.to_numpy()
+        items = np.repeat(np.arange(len(lists), dtype=np.uint32), np.diff(offsets))
+        values = lists.values.slice(offsets[0], len(items)).dictionary_encode()
+        order = pc.sort_indices(values.dictionary)
+        self._texts = values.dictionary.take(order)  # ascending
+        rank = np.empty(len(order) + 1, dtype=np.int32)
+        rank[order.to_numpy()], rank[-1] = np.arange(len(order)), len(order)  # nulls come last
+        ranks = rank[values.indices.fill_null(len(order)).to_numpy()]
+        self._items: Positions = items[np.argsort(ranks, kind="stable")]
+        self._starts: NDArray[np.int64] = np.cumsum(np.bincount(ranks + 1, minlength=len(order) + 2))
+
+    def __getitem__(self, text: str) -> Positions:
+        """Return the positions of the items whose list has a text, ascending."""
+        place = bisect_left(range(len(self._texts)), text, key=lambda i: self._texts[i].as_py())
+        if place == len(self._texts) or self._texts[place].as_py() != text:
+            return np.empty(0, dtype=np.uint32)
+        return self._items[self._starts[place] : self._starts[place + 1]]
