@@ -88,7 +88,7 @@ def build(
         float | None, typer.Option(help="Most bytes of an item in memory.", show_default="no bound")
     ] = None,
     prefer: Annotated[
-        Literal["latency", "throughput", "memory", "build"] | None,
+        Literal["latency", "memory", "build"] | None,
         typer.Option(help="What is best among the indexes that reach the recall.", show_default="latency"),
     ] = None,
     queries: Annotated[

@@ -145,11 +145,12 @@ class Index(IndexReader):
         >>> print(index.choice)  # doctest: +ELLIPSIS
         scan, LinearCoder(64), float16 vectors: to scan all items takes no longer than twice any other search...
 
-        Candidates are built on samples of 5,000 rows, and the best of them on 20,000: a scan of all items, inverted
-        lists of two coders and graphs, with codes of several widths. Each is tuned to the target, with rows that are
-        not in the sample as queries; the planner's costs tell what it will cost with all rows. The best is built of all
-        rows, and its effort is set by the recall of held-out queries, which must exceed the target by its standard
-        error. `index.choice` is what was tried, what it reached and why this one was chosen.
+        Inverted lists of two coders and graphs are built on a small sample, and the best of them with codes of other
+        widths on larger ones, as long as all trials take at most a fifth of the work of the build. Each is tuned to the
+        target, with rows that are not in the sample as queries; the planner's costs tell what it will cost with all
+        rows. What a scan of all items costs is known without a trial. The best is built of all rows, and its effort is
+        set by the recall of held-out queries, which must exceed the target by its standard error. `index.choice` is
+        what was tried, what it reached and why this one was chosen.
 
         Costs are counted, so that the same data and seed give the same index on any machine. Ctrl-C ends the trials,
         and the best so far is built.
@@ -160,11 +161,10 @@ class Index(IndexReader):
             metric: "l2", or "cosine" to compare items by angle.
             recall: the share of the k nearest items that searches should find.
             k: how many nearest items count.
-            max_bytes: the most bytes of an item in memory, as `nbytes` counts them. With a bound, vectors may be stored
-                as int8, or not at all.
-            prefer: among the indexes that reach the recall, "latency" prefers the fastest search of single queries and
-                "throughput" of batches, "memory" the fewest bytes, and "build" the least work to build the index and to
-                search it once for each item.
+            max_bytes: the most bytes of an item in memory, as `nbytes` counts them; by default what the machine has
+                available. With a bound, vectors may be stored as int8, or not at all.
+            prefer: among the indexes that reach the recall, "latency" prefers the fastest search, "memory" the fewest
+                bytes, and "build" the least work to build the index and to search it once for each item.
             queries: (q, features), like those that will be searched for; by default rows that trials hold out. Give
                 some hundred where they are of another kind than the items.
             attributes: columns to filter by and to get with hits, a row for each item, as `add` takes them.
@@ -401,6 +401,16 @@ class Index(IndexReader):
         segments = (one if one.graph is None else replace(one, graph=_blind(one, ids)) for one in contents.segments)
         reader = object.__new__(Index)
         reader._begin(replace(contents, segments=tuple(segments)), store=None)
+        return reader
+
+    def with_graphs(self) -> Index:
+        """Return a reader of the same items with a graph of each segment, also of those that are too small for one."""
+        contents = self._contents()[1]
+        assert contents.coder is not None
+        build = partial(_build_graph, contents.coder, self._searcher)
+        segments = (LiveSegment(one.segment, one.tombstones, build(one.segment)) for one in contents.segments)
+        reader = object.__new__(Index)
+        reader._begin(replace(contents, segments=tuple(segments), graph=True), store=None)
         return reader
 
     # files

@@ -133,7 +133,7 @@ class RecallTrials:
 
         Args:
             target: the recall.
-            near: settings of a similar index, which are tried first; their `rerank` is kept if it suffices.
+            near: settings of a similar index, which are tried first.
 
         """
         if len(self._true) < FEW_QUERIES:
@@ -144,12 +144,10 @@ class RecallTrials:
             )
         few = self._part(RERANK_QUERIES)
         if near is None:
-            first = few._reached(target, START * self._k, self.count // 256)
-            first = first and few._with_best_rerank(first, target)
-            if first is None:
-                return self._out_of_reach(target, few)
-            near = few.effort(first)
-        best = self._reached(target, near.rerank_for(self._k), near.candidates)
+            near = Effort(max(self.count // 256, self._k), self.count, START * self._k, self._k)
+        first = few._reached(target, near.rerank_for(self._k), near.candidates)
+        first = first and few._with_best_rerank(first, target)
+        best = first and self._reached(target, first.rerank, first.candidates)
         return self._out_of_reach(target, few) if best is None else best
 
     def effort(self, chosen: Evaluation) -> Effort:

@@ -1,5 +1,7 @@
 """`Index.build`: reaches its target on queries that chose nothing, keeps bounds, and is the same for the same seed."""
 
+import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,7 +121,7 @@ def test_warns_where_the_target_is_out_of_reach(monkeypatch: pytest.MonkeyPatch)
     assert reached(index) < 0.99
 
 
-@pytest.mark.parametrize("prefer", ["memory", "build", "throughput"])
+@pytest.mark.parametrize("prefer", ["memory", "build"])
 def test_preferences(prefer: Any) -> None:
     rows = steep(np.random.default_rng(0), 1000, 16)
     index = Index.build(rows, prefer=prefer)
@@ -186,8 +188,35 @@ def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "run_trials", interrupted)
     rows = steep(np.random.default_rng(0), 2000, 128)
     index = Index.build(rows)
-    assert len(choice_of(index).tried) == 2
+    assert len([one for one in choice_of(index).tried if one.trials]) == 2
     assert "interruption" in choice_of(index).reason
+
+
+def test_ctrl_c_that_python_drops_ends_the_trials_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> Iterator[Trial]:
+        for trial in run_trials(*arguments):
+            with contextlib.suppress(KeyboardInterrupt):  # as in the callback of a weak reference
+                signal.raise_signal(signal.SIGINT)
+            yield trial
+
+    monkeypatch.setattr(building, "run_trials", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        index = Index.build(steep(np.random.default_rng(0), 2000, 128))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len([one for one in choice_of(index).tried if one.trials]) == 1
+
+
+def test_an_index_that_memory_does_not_hold_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = steep(np.random.default_rng(0), 1500, 200)
+    monkeypatch.setattr(building, "available_memory", lambda: 300 * len(rows))
+    index = Index.build(rows, recall=0.5)
+    assert index.nbytes <= 300 * len(rows)
+    monkeypatch.undo()
+    found = building.available_memory()
+    assert found is None or found > 0
 
 
 def test_choice_is_saved(tmp_path: Any) -> None:

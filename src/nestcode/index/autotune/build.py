@@ -1,10 +1,13 @@
 """`Index.build`: trials on samples, the choice, and an index of all rows whose recall is verified."""
 
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +16,9 @@ from nestcode.arrays import Ids, check_ids, check_int, check_rows
 from nestcode.coders import Coder, ResidualCoder
 from nestcode.coders.base import Metric, Selection, check_settings
 from nestcode.errors import InvalidInput
-from nestcode.index.autotune.candidates import Candidate, list_candidates
+from nestcode.index.autotune.candidates import Candidate, list_candidates, representatives
 from nestcode.index.autotune.choice import Choice, Forecast, Preference, Trial, build_ns, choose, forecast
-from nestcode.index.autotune.trials import Sample, finalists, run_trials
+from nestcode.index.autotune.trials import Sample, run_trials
 from nestcode.index.compaction import MIN_GRAPH
 from nestcode.search.planner import (
     EXACTNESS_FACTOR,
@@ -24,6 +27,7 @@ from nestcode.search.planner import (
     NS_PER_SCANNED_ITEM,
     NS_PER_SCANNED_VALUE,
     NS_PER_WALK,
+    Effort,
 )
 from nestcode.search.vectors import VectorFormat, VectorType
 
@@ -31,13 +35,16 @@ if TYPE_CHECKING:
     from nestcode.index.index import Index
 
 Report = Callable[[str], None]
-TRIAL_ROWS, LARGER_ROWS = MIN_GRAPH + 904, 20_000  # of the first trials, and of the second
-TRIAL_QUERIES, QUERIES, LEAST_QUERIES = 256, 1000, 100
+TRIAL_ROWS = (1500, 6000, 24_000)  # samples of the first trials, and of those of the best
+TRIAL_QUERIES = 128
+NS_PER_TRIAL = 1e8  # beside the build: to tune it
+QUERIES, LEAST_QUERIES = 1000, 200  # that the whole index is tuned with
 HELD_OUT_SHARE = 10  # one row in this number is a query at most
 MIN_TRIAL_ROWS = 50  # fewer tell nothing about recall
-BUDGET_SHARE = 1 / 5  # of the build's counted work, that the second trials may take
-FINALISTS = 3
-VERIFIED_VALUES = 1 << 36  # values that the true neighbors of the last queries are found among
+BUDGET_SHARE = 1 / 5  # of the build's counted work, that trials may take; and the last queries half as much
+SCANS_AT_ONCE = 4  # queries whose exhaustive search takes as long as that of one alone
+SEARCHES = 6  # of each of the last queries
+FINALISTS = 2  # structures and coders of later trials
 PIECE_VALUES = 1 << 22
 
 
@@ -90,9 +97,16 @@ def build(
     order = rng.permutation(count)
     held = order[: min(QUERIES, max(count // HELD_OUT_SHARE, 1))]
     columns = None if attributes is None else _checked_attributes(attributes, count)
-    ranked, reason = _compare(rows, wish, given, held, order, report)
+    few = count < MIN_TRIAL_ROWS
+    bounded = _bounded_by_memory(wish, count, features)
+    if bounded is not wish:
+        report(f"memory allows {bounded.max_bytes:,.0f} bytes an item")
+    if few:
+        ranked, reason = _without_trials(rows, bounded, "float32", f"{count} rows are too few for trials")
+    else:
+        ranked, reason = _compare(rows, bounded, given, held, order, report)
     # Codes are better of rows that their coder was fitted on: queries among them would need less effort than others.
-    fitted = rows if given is not None or count < MIN_TRIAL_ROWS else np.delete(rows, held, axis=0)
+    fitted = rows if given is not None or few else np.delete(rows, held, axis=0)
     smallest = min(one.bytes_per_item for one in ranked)
     for chosen in ranked:
         report(f"building {chosen.candidate} of {count:,} rows")
@@ -103,7 +117,7 @@ def build(
         choice = Choice(
             chosen.candidate, reason, tuple(ranked), wish.metric, wish.recall, wish.k, wish.max_bytes, count
         )
-        index.choice = choice = _verify(index, choice, rows, given, held, names, report)
+        index.choice = choice if few else _verify(index, choice, chosen, rows, given, held, names, report)
         index.search(rows[:1], wish.k)  # which prepares what the index keeps for searches
         if wish.max_bytes is None or index.nbytes <= wish.max_bytes * count:
             break
@@ -114,6 +128,7 @@ def build(
             f"max_bytes must be at least {smallest:,.0f} for {count:,} rows of {features} features, got "
             f"{wish.max_bytes:g}: allow more, or index fewer features"
         )
+    choice = index.choice
     if choice.reached is not None and choice.reached - choice.standard_error < wish.recall:
         remedy = "give more queries" if wish.max_bytes is None else "raise max_bytes"
         warnings.warn(
@@ -129,16 +144,10 @@ def _compare(
 ) -> tuple[list[Forecast], str]:
     """Return the forecasts of all candidates, the best first, and why it is."""
     count, features = rows.shape
-    others = order[len(held) :]
-    items = others if given is None else order
-    queries = rows[np.sort(held)] if given is None else given
-    if len(items) < MIN_TRIAL_ROWS:
-        return _without_trials(rows, wish, "float32", f"{count} rows are too few for trials")
-    sizes = [min(len(items), TRIAL_ROWS)]
-    if len(items) >= 2 * LARGER_ROWS:
-        sizes.append(LARGER_ROWS)
-    first = _sample(rows, items[: sizes[0]], queries[:TRIAL_QUERIES], wish)
-    precise = _precise(rows, first, wish)
+    items = order[len(held) :] if given is None else order
+    queries = (rows[np.sort(held[:TRIAL_QUERIES])] if given is None else given)[:TRIAL_QUERIES]
+    sample = _sample(rows, items[: TRIAL_ROWS[0]], queries, wish)
+    precise = _precise(rows, sample, wish)
     small = wish.prefer in ("memory", "build")
     few = _scan_ns(count, features, precise) <= EXACTNESS_FACTOR * min(NS_PER_LISTS, NS_PER_WALK)
     if few and not small and wish.max_bytes is None:
@@ -150,51 +159,58 @@ def _compare(
     ]
     if not candidates:
         raise _too_small(wish, list_candidates(features, precise, None, small=True), features)
+    scans = [_scan_forecast(one, count, features, wish.k) for one in candidates if one.structure == "scan"]
+    searched = [one for one in candidates if one.structure != "scan"]
     trials: dict[Candidate, list[Trial]] = {}
+
+    def ranked() -> tuple[list[Forecast], str]:
+        forecasts = [forecast(own, count, features, wish.k) for own in trials.values()]
+        return choose([*forecasts, *scans], wish.prefer, count, wish.max_bytes)
+
+    budget = BUDGET_SHARE * max(build_ns(one, count, features) for one in candidates)
     started = time.monotonic()
-    chosen: list[Candidate] = candidates
-    reason = ""
-    for size in sizes:
-        sample = first if size == sizes[0] else _sample(rows, items[:size], queries[:TRIAL_QUERIES], wish)
-        if size != sizes[0]:
-            ranked, _ = _rank(trials, wish, count, features)
-            chosen = finalists([one.candidate for one in ranked], FINALISTS)
-            cost = sum(build_ns(one, size, features) for one in chosen)
-            if cost > BUDGET_SHARE * max(build_ns(one, count, features) for one in chosen):
+    reason, chosen = "", representatives(searched)
+    with Interruption() as interruption:
+        for size in TRIAL_ROWS:
+            if size > TRIAL_ROWS[0]:
+                if size > len(items):
+                    break
+                chosen = _finalists(ranked()[0], searched)
+                sample = _sample(rows, items[:size], queries, wish)
+            budget -= sum(build_ns(one, size, features) + NS_PER_TRIAL for one in chosen)
+            if budget < 0 and trials:
                 break
-        try:
-            for trial in run_trials(sample, _worth_trying(chosen, size, trials, wish), wish.recall, wish.seed, report):
+            for trial in run_trials(sample, _worth_trying(chosen, trials, wish), wish.recall, wish.seed, report):
                 trials.setdefault(trial.candidate, []).append(trial)
                 if wish.seconds is not None and time.monotonic() - started > wish.seconds:
                     reason = f", of what {wish.seconds:g} seconds allowed to try"
+                if reason or interruption.came:
                     break
-        except KeyboardInterrupt:
-            if not trials:
-                raise
-            reason = ", of what was tried before the interruption"
-            report("interrupted: the best so far is built")
-        if reason:
-            break
-    ranked, why = _rank(trials, wish, count, features)
-    return ranked, why + reason
+            if reason or interruption.came:
+                break
+    if interruption.came:
+        if not trials:
+            raise KeyboardInterrupt
+        reason = ", of what was tried before the interruption"
+        report("interrupted: the best so far is built")
+    forecasts, why = ranked()
+    return forecasts, why + reason
 
 
-def _rank(trials: dict[Candidate, list[Trial]], wish: Wish, count: int, features: int) -> tuple[list[Forecast], str]:
-    forecasts = [forecast(own, count, features, wish.k) for own in trials.values()]
-    return choose(forecasts, wish.prefer, count, wish.max_bytes)
+def _finalists(ranked: list[Forecast], candidates: list[Candidate]) -> list[Candidate]:
+    """Return the candidates of the best structures and coders, of all widths."""
+    families = dict.fromkeys((one.candidate.structure, one.candidate.kind) for one in ranked)
+    best = [family for family in families if family[0] != "scan"][:FINALISTS]
+    return [one for one in candidates if (one.structure, one.kind) in best]
 
 
-def _worth_trying(
-    candidates: list[Candidate], size: int, trials: dict[Candidate, list[Trial]], wish: Wish
-) -> Iterator[Candidate]:
-    """Yield the candidates, without graphs of too few items.
+def _worth_trying(candidates: list[Candidate], trials: dict[Candidate, list[Trial]], wish: Wish) -> Iterator[Candidate]:
+    """Yield the candidates.
 
     A `ResidualCoder` takes longer to fit than all others together: it is tried where memory is to be saved, or where
     nothing else reaches the target.
     """
     for one in candidates:
-        if one.structure == "graph" and size < MIN_GRAPH:
-            continue
         reached = any(trial.reached for own in trials.values() for trial in own)
         if one.kind is not ResidualCoder or wish.prefer == "memory" or not reached:
             yield one
@@ -226,20 +242,8 @@ def _without_trials(rows: NDArray[Any], wish: Wish, precise: VectorType, reason:
     fits = [one for one in list_candidates(features, precise, wish.max_bytes, small=False) if one.structure != "graph"]
     if not fits:
         raise _too_small(wish, list_candidates(features, precise, None, small=True), features)
-    return [
-        Forecast(
-            one,
-            recall=1.0,
-            reached=True,
-            candidates=count,
-            rerank=wish.k,
-            ns=_scan_ns(count, features, one.vectors or "int8"),
-            bytes_per_item=float(one.least_bytes(features)),
-            build_ns=build_ns(one, count, features),
-            trials=(),
-        )
-        for one in (fits[:1] if wish.max_bytes is None else fits)
-    ], reason
+    fits = fits[:1] if wish.max_bytes is None else fits
+    return [_scan_forecast(one, count, features, wish.k) for one in fits], reason
 
 
 def _too_small(wish: Wish, candidates: list[Candidate], features: int) -> InvalidInput:
@@ -247,6 +251,21 @@ def _too_small(wish: Wish, candidates: list[Candidate], features: int) -> Invali
     return InvalidInput(
         f"max_bytes must be more than {least} for rows of {features} features, got {wish.max_bytes:g}: allow more, or "
         "index fewer features"
+    )
+
+
+def _scan_forecast(candidate: Candidate, count: int, features: int, k: int) -> Forecast:
+    """Return what a scan costs, which takes no trial; that its vectors are precise enough, the rounding told."""
+    return Forecast(
+        candidate,
+        recall=1.0,
+        reached=True,
+        candidates=count,
+        rerank=k,
+        ns=_scan_ns(count, features, candidate.vectors or "int8"),
+        bytes_per_item=float(candidate.least_bytes(features)),
+        build_ns=build_ns(candidate, count, features),
+        trials=(),
     )
 
 
@@ -278,6 +297,7 @@ def _selection(chosen: Forecast, ranked: list[Forecast], reason: str, wish: Wish
 def _verify(
     index: "Index",
     choice: Choice,
+    expected: Forecast,
     rows: NDArray[Any],
     given: NDArray[Any] | None,
     held: Ids,
@@ -285,10 +305,9 @@ def _verify(
     report: Report,
 ) -> Choice:
     """Set the effort that reaches the target in the whole index, and return the choice with the recall measured."""
-    count = len(rows)
-    if count < MIN_TRIAL_ROWS:
-        return choice
-    most = max(VERIFIED_VALUES // rows.size, LEAST_QUERIES)
+    exact_ns = _scan_ns(len(rows), rows.shape[1], "float32") / SCANS_AT_ONCE
+    budget = BUDGET_SHARE / 2 * max(one.build_ns for one in choice.tried)
+    most = max(int(budget / (SEARCHES * expected.ns + exact_ns)), LEAST_QUERIES)
     own = None if given is not None else np.sort(held[:most])
     queries = rows[own] if given is None else given[:most]
     report(f"measuring recall of {len(queries):,} queries")
@@ -301,9 +320,57 @@ def _verify(
         if choice.chosen.structure == "scan" and measured.explain(queries[:1], choice.k).operator == "scan":
             found = trials.run(None, None)
         else:
-            found = trials.fastest(choice.recall)
+            near = Effort(expected.candidates, len(rows), expected.rerank, choice.k)
+            found = trials.fastest(choice.recall, near)
             index.effort = trials.effort(found)
     return replace(choice, reached=found.recall, standard_error=found.standard_error, ns=found.ns)
+
+
+def _bounded_by_memory(wish: Wish, count: int, features: int) -> Wish:
+    """Return the wish with the bound that the machine's memory sets, where an index of float32 might exceed it."""
+    largest = max(one.least_bytes(features) for one in list_candidates(features, "float32", None, small=False))
+    available = available_memory()
+    if wish.max_bytes is not None or available is None or largest * count <= available:
+        return wish
+    return replace(wish, max_bytes=available / count)
+
+
+def available_memory() -> int | None:
+    """Return the bytes that programs can take without swapping, or None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = dict(line.split(":", 1) for line in lines)
+        return int(found["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+class Interruption:
+    """Notices Ctrl-C inside a `with` block, once; a second one is raised as usual.
+
+    Python drops a KeyboardInterrupt that is raised inside a callback of a weak reference, and trials have many.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._notice)
+        return self
+
+    def _notice(self, *_: object) -> None:
+        self.came = True
+        signal.signal(signal.SIGINT, self._before)
+        raise KeyboardInterrupt
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        self.came |= kind is KeyboardInterrupt
+        return kind is KeyboardInterrupt
 
 
 def _is_number(value: object) -> bool:

@@ -1,7 +1,8 @@
 """The candidates that trials compare: a structure, a coder, the width of its codes, and how vectors are stored."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -91,6 +92,20 @@ def list_candidates(features: int, precise: VectorType, max_bytes: float | None,
         ]
     distinct = sorted(dict.fromkeys(found), key=lambda one: KINDS.index(one.kind))
     return [one for one in distinct if max_bytes is None or one.least_bytes(features) <= max_bytes]
+
+
+def representatives(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that stand for others in the first trials: of several widths beside vectors, one.
+
+    The widest codes navigate a graph best; in lists, the width matters little beside vectors, and the narrowest are
+    the quickest. Without vectors, all widths are tried: they decide which recall is reached.
+    """
+    chosen: dict[tuple[Any, ...], Candidate] = {}
+    for one in candidates:
+        family = one.structure, one.kind, one.vectors, one.width if one.vectors is None else 0
+        if family not in chosen or one.structure == "graph":
+            chosen[family] = one
+    return list(chosen.values())
 
 
 def _bits(width: int, features: int) -> int:

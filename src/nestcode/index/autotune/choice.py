@@ -1,8 +1,8 @@
 """From trials on samples to forecasts for all rows, and from these to the choice: pure functions.
 
-What lists estimate and what a walk visits grow with the number of items as a power, whose exponent two trials of a
-candidate tell; of one trial it is the exponent that `GROWTH` names. The planner's cost model turns the counts into
-nanoseconds.
+What lists estimate and rerank, and what a walk visits, grow with the number of items as a power, whose exponent two
+trials of a candidate tell; of one trial it is the exponent that `GROWTH` names. The planner's cost model turns the
+counts into nanoseconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,8 +14,10 @@ from nestcode.coders.base import Metric
 from nestcode.index.autotune.candidates import Candidate, Structure
 from nestcode.search.planner import Work, make_plan
 
-Preference = Literal["latency", "throughput", "memory", "build"]
-GROWTH: dict[Structure, float] = {"scan": 1.0, "lists": 0.8, "graph": 0.15}  # exponents, of trials of one size
+Preference = Literal["latency", "memory", "build"]
+# Exponents of the candidate budget and of `rerank`, where all trials are of one size: about the medians of 1,500 to
+# 20,000 words, sentences, patches and small images.
+GROWTH: dict[Structure, tuple[float, float]] = {"scan": (1.0, 0.0), "lists": (0.6, 0.5), "graph": (0.3, 0.0)}
 STEEPEST = 1.0  # exponent: no search compares more than a share of the items that stays the same
 # CPU nanoseconds of building, of an item: rounded from 16,000 word vectors.
 NS_PER_ENCODED_VALUE, NS_PER_CELL_VALUE, NS_PER_LINKED_ITEM = 100.0, 400.0, 250_000.0
@@ -132,11 +134,15 @@ def forecast(trials: Sequence[Trial], items: int, features: int, k: int) -> Fore
     """
     smallest, largest = (pick(trials, key=lambda trial: trial.items) for pick in (min, max))
     candidate, growth = largest.candidate, items / largest.items
-    budget = largest.candidates * growth ** _exponent(smallest, largest)
+    times, (budget_power, rerank_power) = largest.items / smallest.items, GROWTH[candidate.structure]
+    budget_power = _exponent(budget_power, smallest.candidates, largest.candidates, times)
+    rerank_power = _exponent(rerank_power, smallest.rerank, largest.rerank, times)
+    budget, reranked = largest.candidates * growth**budget_power, int(largest.rerank * growth**rerank_power)
     exhaustive = candidate.structure == "scan" or largest.candidates >= largest.items
     budget = items if exhaustive else min(max(int(budget), k), items)
     work = _scaled(largest.work, items, growth)
-    plan = make_plan(work, items, min(k, items), budget, largest.rerank)
+    reranked = min(max(reranked, k), items)
+    plan = make_plan(work, items, min(k, items), budget, reranked)
     ns = plan.ns["scan"]
     if candidate.structure != "scan" and plan.operator != "scan":
         ns = plan.executed_ns(plan.compared * largest.compared / max(largest.candidates, 1))
@@ -145,7 +151,7 @@ def forecast(trials: Sequence[Trial], items: int, features: int, k: int) -> Fore
         largest.recall,
         largest.reached,
         budget,
-        largest.rerank,
+        reranked,
         ns,
         _bytes_per_item(smallest, largest, items),
         build_ns(candidate, items, features),
@@ -158,13 +164,12 @@ def choose(
 ) -> tuple[list[Forecast], str]:
     """Return the forecasts, the best first, and why it is the best.
 
-    Those that fit the bound and reach the target come first. Among these "latency" and "throughput" prefer the least
-    work of a query, "memory" the fewest bytes of an item, and "build" the least work of the build and of one query for
-    each item. Among those that miss the target, the one of the highest recall is the best.
+    Those that fit the bound and reach the target come first. Among these "latency" prefers the least work of a query,
+    "memory" the fewest bytes of an item, and "build" the least work of the build and of one query for each item. Among
+    those that miss the target, the one of the highest recall is the best.
     """
     costs = {
         "latency": lambda one: (one.ns, one.bytes_per_item),
-        "throughput": lambda one: (one.ns, one.bytes_per_item),
         "memory": lambda one: (one.bytes_per_item, one.ns),
         "build": lambda one: (one.build_ns + items * one.ns, one.bytes_per_item),
     }
@@ -178,7 +183,6 @@ def choose(
     best = ranked[0]
     why = {
         "latency": f"the fastest that reaches the target, {best.ns / 1e3:,.0f} us a query",
-        "throughput": f"the fastest that reaches the target, {best.ns / 1e3:,.0f} us a query",
         "memory": f"the smallest that reaches the target, {best.bytes_per_item:,.0f} bytes an item",
         "build": "the least work to build it and to search it once for each item",
     }
@@ -196,12 +200,11 @@ def build_ns(candidate: Candidate, items: int, features: int) -> float:
     return items * each
 
 
-def _exponent(smallest: Trial, largest: Trial) -> float:
-    """Return how what is compared grows with the number of items."""
-    if smallest.items == largest.items:
-        return GROWTH[largest.candidate.structure]
-    grown = log(max(largest.candidates, 1) / max(smallest.candidates, 1)) / log(largest.items / smallest.items)
-    return min(max(grown, 0.0), STEEPEST)
+def _exponent(usual: float, fewer: int, more: int, growth: float) -> float:
+    """Return the power by which what a search takes grows with the items, of two trials or as is usual."""
+    if growth == 1:
+        return usual
+    return min(max(log(max(more, 1) / max(fewer, 1)) / log(growth), 0.0), STEEPEST)
 
 
 def _scaled(work: Work, items: int, growth: float) -> Work:

@@ -1,21 +1,23 @@
 """Trials: candidates are built on a sample of the rows and tuned to the target recall of held-out queries."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Ids
+from nestcode import _core
+from nestcode.arrays import CORES, Ids, as_floats
 from nestcode.coders import Coder
 from nestcode.coders.base import Metric
+from nestcode.codes import Codes
 from nestcode.fork import lazy_property
 from nestcode.index.autotune.candidates import Candidate
 from nestcode.index.autotune.choice import Trial
-from nestcode.metrics import exact_neighbors
+from nestcode.index.compaction import MIN_GRAPH
 from nestcode.search.evaluation import RecallTrials, TrueDistances, without_own
 from nestcode.search.hits import Evaluation, Hits
 from nestcode.search.planner import Plan
@@ -49,13 +51,22 @@ class Sample:
     @lazy_property
     def neighbors(self) -> Ids:
         """The true neighbors of each query, (queries, k)."""
+        numbers = np.arange(len(self.rows))
         if self.own is None:
-            return exact_neighbors(self.queries, self.rows, self.k, self.metric)
+            return self._nearest(numbers, self.k)
         if self.hidden:
-            others = np.delete(np.arange(len(self.rows)), self.own)
-            return others[exact_neighbors(self.queries, self.rows[others], self.k, self.metric)]
-        found = exact_neighbors(self.queries, self.rows, self.k + 1, self.metric)
+            return self._nearest(np.delete(numbers, self.own), self.k)
+        found = self._nearest(numbers, self.k + 1)
         return without_own(found, found == self.own[:, None])
+
+    def _nearest(self, among: Ids, k: int) -> Ids:
+        """Return the nearest of these rows to each query, (queries, k), by an exhaustive search of the core."""
+        fine = np.float64 if np.result_type(self.rows.dtype, np.float32) != np.float32 else np.float32
+        rows = _core.VectorRuns(np.require(self.rows, fine, ["C", "A"]))
+        queries, shape = as_floats(self.queries), (len(self.queries), k)
+        found, distances = np.full(shape, -1, np.int64), np.full(shape, np.inf, np.float32)
+        _core.scan_vectors(rows, queries, among, among, self.metric, distances, found, CORES)
+        return found
 
     def recall_of_rounding(self, rounded: StoredVectors) -> float:
         """Return the recall of an exhaustive search of rounded rows, where ties count."""
@@ -97,10 +108,8 @@ def run_trials(
             coder: Coder = kind(max(one.width for one in some), sample.metric, seed=seed).fit(sample.rows)
             codes = coder.encode(sample.rows)
             for candidate in some:
-                index = candidate.index(coder)
-                index.add(codes, vectors=None if candidate.vectors is None else sample.rows)
-                index.compact()
-                found, plan = tune(index, sample, candidate, target)
+                index = _built(candidate, coder, codes, sample)
+                found, plan = tune(index, sample, target)
                 trial = Trial(
                     candidate,
                     len(sample.rows),
@@ -118,11 +127,18 @@ def run_trials(
                 yield trial
 
 
-def tune(index: "Index", sample: Sample, candidate: Candidate, target: float) -> tuple[Evaluation, Plan]:
+def _built(candidate: Candidate, coder: Coder, codes: Codes, sample: Sample) -> "Index":
+    """Return an index of the sample, whose graph is built however few the rows are."""
+    walks = candidate.structure == "graph" and len(sample.rows) < MIN_GRAPH
+    index = (replace(candidate, structure="lists") if walks else candidate).index(coder)
+    index.add(codes, vectors=None if candidate.vectors is None else sample.rows)
+    index.compact()
+    return index.with_graphs() if walks else index
+
+
+def tune(index: "Index", sample: Sample, target: float) -> tuple[Evaluation, Plan]:
     """Return the least work that reaches the target, and its plan."""
-    trials = sample.searches(index)
-    scans = candidate.structure == "scan"
-    found = trials.run(len(index), sample.k) if scans else trials.fastest(target)
+    found = sample.searches(index).fastest(target)
     plan = index.explain(sample.queries[:1], sample.k, candidates=found.candidates, rerank=found.rerank)
     return found, plan
 
@@ -130,9 +146,3 @@ def tune(index: "Index", sample: Sample, candidate: Candidate, target: float) ->
 def reaches(found: Evaluation, target: float) -> bool:
     """Return whether recall is above the target by its standard error."""
     return found.recall - found.standard_error >= target
-
-
-def finalists(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
-    """Return the first candidates of different structures and coders."""
-    first = {(one.structure, one.kind): one for one in reversed(candidates)}
-    return [one for one in candidates if first[one.structure, one.kind] is one][:most]
