@@ -40,6 +40,7 @@ SLOWEST = 20_000  # µs of a query, beyond which no greater effort is tried
 GROWTH = (10_000, 100_000, 1_000_000)
 FEATURES, FITTED = 64, 20_000  # of the items of these sizes
 CALLS, FEW = 20, 40
+QUICK_METHODS, QUICK_ITEMS, QUICK_QUERIES = ("nestcode", "NumPy", "FAISS", "hnswlib", "usearch"), 500, 3
 PACKAGES = ["nestcode", "numpy", "pyarrow", "faiss-cpu", "hnswlib", "usearch", "pyvsag", "lancedb", "qdrant-client"]
 
 
@@ -48,11 +49,11 @@ def main() -> None:
     options = parse()
     items = read(options)
     with threadpool_limits(1):
-        built = list(build(items, options.methods))
+        built = list(build(items, options.methods or (QUICK_METHODS if options.quick else None)))
         rows = compare(items, built)
         show_markdown(f"Prepared filters, recall@{K} and µs: {items}", by_method(rows, "prepared"))
         show_markdown(f"Conditions as texts, recall@{K} and µs", by_method(rows, "text"))
-        costs = list(attributes(items))
+        costs = [] if options.quick else list(attributes(items))
         show_markdown("Attributes", costs)
         found = by_form((1000,) if options.quick else options.growth)
         show_markdown("A filter of half of the items in each form, µs of a query", found)
@@ -76,7 +77,9 @@ def read(options: argparse.Namespace) -> Items:
     """Return the items and the queries, with their columns."""
     if options.vectors is None or options.quick:
         task = read_digits("cosine")
-        return make_items(Task(task.name, task.metric, task.base, task.queries[:QUERIES]), None, len(task.base))
+        if options.quick:
+            task = Task(task.name, task.metric, task.base[:QUICK_ITEMS], task.queries[:QUICK_QUERIES])
+        return make_items(task, None, len(task.base))
     rows = np.load(options.vectors, mmap_mode="r", allow_pickle=False)
     count = min(options.items, len(rows) - QUERIES)
     base, queries = (prepared(part, "cosine") for part in (rows[:count], rows[-QUERIES:]))
@@ -215,7 +218,7 @@ def by_form(sizes: Sequence[int]) -> list[Row]:
 
 def forms(index: nc.Index, base: Floats, number: Ids) -> Iterator[tuple[str, Callable[[], Search]]]:
     """Yield a name, and what makes the search of each call."""
-    half, few, calls = number < len(number) // 2, np.flatnonzero(number < FEW), count()
+    half, few, calls = number < len(number) // 2, np.flatnonzero(number < FEW), count(1)
 
     def same(wanted: Any) -> Callable[[], Search]:
         return lambda: lambda query: index.search(query, K, filter=wanted).ids
