@@ -1,7 +1,7 @@
 """The vector store of LlamaIndex answers as LlamaIndex's own simple store does; LlamaIndex publishes no test-suite."""
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 import nestcode as nc
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import InvalidInput
 from nestcode.integrations.llama_index import NestcodeVectorStore
-from nestcode.storage import read_record, write_record
 
 X = np.random.default_rng(0).standard_normal((300, 24))
 SMALL = MetadataFilter(key="n", value=50, operator=FilterOperator.LT)
@@ -102,12 +102,12 @@ def test_nodes_are_selected_and_deleted() -> None:
     assert [node.node_id for node in made.get_nodes(["3", "4"])] == ["3", "4"]
     assert [node.node_id for node in made.get_nodes(["3", "4"], FILTERS)] == ["3"]
     made.delete("document 0")
-    assert (len(made.client.documents), made.get_nodes(["3"])) == (290, [])
+    assert (len(made.client), made.get_nodes(["3"])) == (290, [])
     made.delete_nodes(filters=FILTERS)
-    assert len(made.client.documents) == 270
+    assert len(made.client) == 270
     assert made.query(query(11, similarity_top_k=300, filters=FILTERS)).ids == []
     made.clear()
-    assert (len(made.client.documents), made.query(query(1)).ids) == (0, [])
+    assert (len(made.client), made.query(query(1)).ids) == (0, [])
 
 
 def test_the_last_node_of_an_id_wins_and_nodes_are_copied() -> None:
@@ -118,7 +118,7 @@ def test_the_last_node_of_an_id_wins_and_nodes_are_copied() -> None:
     last.metadata["n"] = 7
     made.get_nodes()[0].metadata["n"] = 8
     made.query(query(1)).nodes[0].metadata["n"] = 9
-    assert (len(made.client.documents), made.get_nodes()[0].metadata["n"]) == (1, 1)
+    assert (len(made.client), made.get_nodes()[0].metadata["n"]) == (1, 1)
     assert made.add([]) == []
 
 
@@ -146,20 +146,61 @@ def test_save_then_load_is_identity(rows_to_fit: int, tmp_path: Path) -> None:
     assert again.query(asked) == made.query(asked)
     again.add(nodes([0]))
     assert again.query(VectorStoreQuery(query_embedding=X[0].tolist())).ids == ["0"]
-    record = read_record(path)
-    text = b'[[0, "a", {"__type__": "1", "__data__": {"id_": "b", "class_name": "TextNode"}}]]'
-    write_record(path, replace(record, arrays={**record.arrays, "documents": np.frombuffer(text, dtype=np.uint8)}))
-    with pytest.raises(DamagedFile, match="'a' is the name of node 'b'"):
-        NestcodeVectorStore.from_persist_path(path)
     with pytest.raises(InvalidInput, match="copy it"):
         made.persist(path, fs=object())
+
+
+VALUES: list[Any] = [None, 3, 2.5, "a", "Ab", "", [], ["a", "b"], ["ab"], [3, 4]]
+EQUALS = (FilterOperator.EQ, FilterOperator.NE)
+WANTED: list[tuple[FilterOperator, Any]] = [
+    *((operator, value) for operator in EQUALS for value in (3, 3.0, 2.5, "a", "", ["a", "b"])),
+    *((operator, value) for operator in (FilterOperator.IN, FilterOperator.NIN) for value in ([3, 2], ["a", ""], [])),
+    *((FilterOperator.CONTAINS, value) for value in ("a", "b", 3)),
+    *((operator, value) for operator in (FilterOperator.ANY, FilterOperator.ALL) for value in (["a", "b"], ["a"], [])),
+    (FilterOperator.IS_EMPTY, None),
+    (FilterOperator.GT, 2), (FilterOperator.LTE, "a"), (FilterOperator.LT, 3.0), (FilterOperator.GTE, 3),
+    (FilterOperator.TEXT_MATCH, "b"), (FilterOperator.TEXT_MATCH, "%"), (FilterOperator.TEXT_MATCH_INSENSITIVE, "aB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operator", "value"), WANTED, ids=[f"{one.name}-{value}" for one, value in WANTED])
+def test_filters_are_those_of_llamaindex(operator: FilterOperator, value: Any) -> None:
+    """Where its comparison raises, as for a text and a number, none is found."""
+    made = NestcodeVectorStore()
+    metadatas = [{} if one is None else {"x": one} for one in VALUES]
+    made.add([TextNode(id_=str(i), metadata=one, embedding=[1.0, i]) for i, one in enumerate(metadatas)])
+    filters = MetadataFilters(filters=[MetadataFilter(key="x", value=value, operator=operator)])
+    expected = []
+    for i, one in enumerate(metadatas):
+        with contextlib.suppress(TypeError):
+            if build_metadata_filter_fn(lambda _, one=one: one, filters)(str(i)):
+                expected.append(str(i))
+    assert [node.node_id for node in made.get_nodes(filters=filters)] == expected
+    other = MetadataFilters(filters=[filters], condition=FilterCondition.NOT)
+    assert [node.node_id for node in made.get_nodes(filters=other)] == [
+        str(i) for i in range(len(VALUES)) if str(i) not in expected
+    ]
+
+
+def test_filters_that_cannot_be_answered_are_refused() -> None:
+    made, filters = store(), FILTERS
+    for _ in range(30):
+        filters = MetadataFilters(filters=[filters])
+    with pytest.raises(InvalidInput, match="at most 20 filters inside each other"):
+        made.get_nodes(filters=filters)
+    for operator, value, named in (
+        (FilterOperator.IN, "abc", "a list of values for 'n'"),
+        (FilterOperator.TEXT_MATCH, 5, "a text match needs a text"),
+    ):
+        with pytest.raises(InvalidInput, match=named):
+            made.get_nodes(filters=MetadataFilters(filters=[MetadataFilter(key="n", value=value, operator=operator)]))
 
 
 def test_an_index_of_llamaindex_needs_no_other_storage() -> None:
     made = NestcodeVectorStore()
     context = StorageContext.from_defaults(vector_store=made)
     VectorStoreIndex(nodes(range(5)), storage_context=context, embed_model=MockEmbedding(24))
-    assert len(made.client.documents) == 5
+    assert len(made.client) == 5
     index = VectorStoreIndex.from_vector_store(made, embed_model=MockEmbedding(24))
     found = index.as_retriever(similarity_top_k=3).retrieve("text")
     assert len(found) == 3

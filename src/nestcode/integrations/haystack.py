@@ -1,15 +1,20 @@
 """A document store of Haystack that is searched by nested codes, and its retriever.
 
 Documents are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
-coder is fitted to them, and codes choose those to compare, as in `nestcode.integrations.faiss.NestedIndex`.
+coder is fitted to them, and codes choose those to compare. Documents and metadata are columns of the same index.
 """
 
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.integrations.collection import Collection
+from nestcode.integrations.collection import NAME, TEXT, Collection, Mode, Row
+from nestcode.integrations.metadata import ORDERINGS, Metadata, Where, all_of, any_of, check_depth, plain
 from nestcode.search.vectors import VectorType
 
 import_extra("haystack", extra="haystack", purpose="nestcode.integrations.haystack")
@@ -18,9 +23,9 @@ from haystack import Document, component, default_from_dict, default_to_dict  # 
 from haystack.document_stores.errors import DuplicateDocumentError  # noqa: E402
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy, apply_filter_policy  # noqa: E402
 from haystack.errors import FilterError  # noqa: E402
-from haystack.utils.filters import document_matches_filter  # noqa: E402
 
 KIND = "NestcodeDocumentStore"  # of the file
+FIELDS = Metadata({"s:id": NAME, "s:content": TEXT})  # of documents, beside their metadata
 Filters = dict[str, Any]
 
 
@@ -36,8 +41,12 @@ class NestcodeDocumentStore:
     >>> store.count_documents()
     2
 
-    Documents without an embedding are stored and filtered, but not retrieved. Filters are Haystack's. All methods are
-    thread-safe.
+    Documents without an embedding are stored and filtered, but not retrieved. Filters are Haystack's, on `meta`, `id`
+    and `content`, and the index evaluates them for all documents at once. Texts are ordered as dates, of which those
+    without a time zone are UTC; values of another type than the filter's are not found. All methods are thread-safe.
+
+    With `path=` documents are kept in a folder: every call that writes or deletes some is one commit, which a crash
+    does not lose. Without, they are in memory, until `save_to_disk`.
 
     Args:
         width: bits of a code.
@@ -45,6 +54,8 @@ class NestcodeDocumentStore:
         vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
             only, which saves most of the memory and finds fewer of the nearest.
         return_embedding: whether documents keep their embeddings; without, only the index does, in much less memory.
+        path: the folder that keeps the documents. One that holds a store is opened, with the settings it was made with.
+        mode: "a" to change the folder, which one process at a time can, or "r" to read it.
 
     """
 
@@ -55,30 +66,36 @@ class NestcodeDocumentStore:
         rows_to_fit: int = 10_000,
         vectors: VectorType | None = "float16",
         return_embedding: bool = True,
+        path: str | os.PathLike[str] | None = None,
+        mode: Mode = "a",
     ) -> None:
-        self._settings: dict[str, Any] = {"width": width, "rows_to_fit": rows_to_fit, "vectors": vectors}
+        settings: dict[str, Any] = {"width": width, "rows_to_fit": rows_to_fit, "vectors": vectors}
         self._return_embedding = return_embedding
-        self._collection = Collection[Document](self._settings)
+        folder = None if path is None else Path(path)
+        self._place = {} if folder is None else {"path": str(folder), "mode": mode}
+        dump = partial(_dump, return_embedding=return_embedding)
+        self._collection = Collection[Document](KIND, dump, _parse, settings, folder, mode)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings, of which `from_dict` makes an empty store; `save_to_disk` writes the documents."""
-        serialized: dict[str, Any] = default_to_dict(self, **self._settings, return_embedding=self._return_embedding)
+        """Return the settings, of which `from_dict` makes an empty store, or opens the folder if there is one."""
+        settings = {**self._collection.settings, "return_embedding": self._return_embedding, **self._place}
+        serialized: dict[str, Any] = default_to_dict(self, **settings)
         return serialized
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return an empty store with the settings of `to_dict`."""
+        """Return a store with the settings of `to_dict`."""
         store: Self = default_from_dict(cls, data)
         return store
 
     def count_documents(self) -> int:
         """Return the number of documents."""
-        return len(self._collection.documents)
+        return len(self._collection)
 
     def filter_documents(self, filters: Filters | None = None) -> list[Document]:
         """Return the documents that match the filters, or all."""
         with self._collection.lock:
-            return [_copy(one) for one in self._collection.documents.values() if _matches(filters, one)]
+            return self._collection.select(self._where(filters))
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Add documents and return how many; ids that exist fail by default, and nothing is written then."""
@@ -90,7 +107,7 @@ class NestcodeDocumentStore:
         written: dict[str, Document] = {}
         with self._collection.lock:
             for one in documents:
-                if policy != DuplicatePolicy.OVERWRITE and (one.id in self._collection.documents or one.id in written):
+                if policy != DuplicatePolicy.OVERWRITE and (one.id in self._collection or one.id in written):
                     if policy == DuplicatePolicy.SKIP:
                         continue
                     raise DuplicateDocumentError(
@@ -99,7 +116,7 @@ class NestcodeDocumentStore:
                     )
                 written[one.id] = one
             embeddings = [one.embedding for one in written.values()]
-            self._collection.put({name: self._kept(one) for name, one in written.items()}, embeddings)
+            self._collection.put(written, embeddings)
         return len(documents) if policy == DuplicatePolicy.OVERWRITE else len(written)
 
     def delete_documents(self, document_ids: list[str]) -> None:
@@ -109,18 +126,18 @@ class NestcodeDocumentStore:
     def delete_all_documents(self) -> None:
         """Delete all documents; the coder, once fitted, stays."""
         with self._collection.lock:
-            self._collection.delete(list(self._collection.documents))
+            self._collection.delete(self._collection.names())
 
     def delete_by_filter(self, filters: Filters) -> int:
         """Delete the documents that match the filters, and return how many there were."""
         with self._collection.lock:
-            return self._collection.delete([one.id for one in self.filter_documents(filters)])
+            return self._collection.delete(self._collection.names(self._where(filters)))
 
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
         """Update the metadata of the documents that match the filters, and return how many there were."""
         with self._collection.lock:
             found = self.filter_documents(filters)
-            self._collection.documents.update({one.id: replace(one, meta=one.meta | meta) for one in found})
+            self._collection.update({one.id: replace(one, meta=one.meta | meta) for one in found})
         return len(found)
 
     def embedding_retrieval(
@@ -135,15 +152,13 @@ class NestcodeDocumentStore:
         if top_k == 0:
             return []
         with self._collection.lock:
-            wanted = (lambda one: _matches(filters, one)) if filters else None
-            found = self._collection.nearest(query_embedding, top_k, wanted)
-            documents = [(self._collection.documents[name], cosine) for name, cosine in found]
+            found = self._collection.nearest(query_embedding, top_k, self._where(filters))
         if not return_embedding:
-            documents = [(replace(one, embedding=None), cosine) for one, cosine in documents]
-        return [replace(one, meta=dict(one.meta), score=cosine) for one, cosine in documents]
+            found = [(replace(one, embedding=None), cosine) for one, cosine in found]
+        return [replace(one, score=cosine) for one, cosine in found]
 
     def save_to_disk(self, path: str | os.PathLike[str]) -> None:
-        """Write documents, codes and embeddings to one file, atomically; metadata must be JSON.
+        """Write the documents to a folder, in place of those that it holds.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -156,23 +171,23 @@ class NestcodeDocumentStore:
         ...     NestcodeDocumentStore.load_from_disk(Path(folder) / "store").filter_documents()[0].content
         'one'
         """
-        self._collection.save(path, KIND, lambda one: [one.to_dict(flatten=False)])
+        self._collection.save(Path(path))
 
     @classmethod
-    def load_from_disk(cls, path: str | os.PathLike[str], *, return_embedding: bool = True) -> Self:
-        """Load a store that `save_to_disk` wrote, and verify its checksum; the file holds no code.
+    def load_from_disk(cls, path: str | os.PathLike[str], *, return_embedding: bool = True, mode: Mode = "a") -> Self:
+        """Open the folder of a store; it holds no code. Later changes are committed to it, unless mode is "r".
 
-        It has the settings that it was saved with, but for `return_embedding`.
+        It has the settings that it was made with, but for `return_embedding`.
         """
-        collection = Collection.load(path, KIND, _parse)
-        store = cls(**collection.settings, return_embedding=return_embedding)
-        store._collection = collection
-        return store
+        Collection.read_settings(Path(path), KIND)  # raises unless there is one
+        return cls(return_embedding=return_embedding, path=path, mode=mode)
 
-    def _kept(self, document: Document) -> Document:
-        return (
-            _copy(document) if self._return_embedding else replace(document, meta=dict(document.meta), embedding=None)
-        )
+    def close(self) -> None:
+        """Let another process write the folder."""
+        self._collection.close()
+
+    def _where(self, filters: Filters | None) -> Where | None:
+        return _condition(filters, self._collection.metadata) if filters else None
 
 
 @component
@@ -236,20 +251,83 @@ class NestcodeEmbeddingRetriever:
         return {"documents": self.document_store.embedding_retrieval(query_embedding, filters, top_k)}
 
 
-def _matches(filters: Filters | None, document: Document) -> bool:
-    if not filters:
-        return True
-    if "operator" not in filters:
-        raise FilterError(f"filters must have an operator, got the keys {sorted(filters)}: add it")
-    return bool(document_matches_filter(filters, document))
+def _dump(document: Document, *, return_embedding: bool) -> Row:
+    rest = document.to_dict(flatten=False)
+    for name in ("id", "content", "score", *(() if return_embedding else ("embedding",))):
+        rest.pop(name, None)
+    return Row(document.id, rest, _fields("", document.meta), document.content)
 
 
-def _parse(name: str, values: dict[str, Any]) -> Document:
-    document = Document.from_dict(values)
-    if document.id != name:
-        raise ValueError(f"{name!r} is the name of document {document.id!r}")
-    return document
+def _parse(name: str, content: str | None, values: Any) -> Document:
+    return Document.from_dict({"id": name, "content": content, **values})
 
 
-def _copy(document: Document) -> Document:
-    return replace(document, meta=dict(document.meta))
+def _fields(prefix: str, meta: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return the values of metadata by their paths, also in dictionaries; and dates, by which texts are ordered."""
+    for key, value in meta.items():
+        path = f"{prefix}{key}"
+        yield path, value
+        moment = _moment(value)
+        if moment is not None:
+            yield path, moment
+        if isinstance(value, Mapping):
+            yield from _fields(f"{path}.", value)
+
+
+def _moment(value: Any) -> datetime | None:
+    """Return the moment that a text is in ISO 8601, if it is one."""
+    if isinstance(value, str) and len(value) >= len("2024-05-01"):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value.replace(tzinfo=value.tzinfo or UTC)
+
+
+def _condition(filters: Any, metadata: Metadata, depth: int = 0) -> Where:
+    """Return filters as a condition on the columns of metadata."""
+    check_depth(depth)
+    if not isinstance(filters, Mapping) or "operator" not in filters:
+        got = f"the keys {sorted(map(str, filters))}" if isinstance(filters, Mapping) else repr(filters)
+        raise FilterError(f"filters must have an operator, got {got:.200}: add it")
+    name = filters["operator"]
+    if "field" in filters:
+        if "value" not in filters:
+            raise FilterError(f"a comparison must have a value, got the keys {sorted(map(str, filters))}: add it")
+        return _comparison(str(filters["field"]), name, plain(filters["value"]), metadata)
+    if name not in ("AND", "OR", "NOT") or not isinstance(filters.get("conditions"), list):
+        raise FilterError(f"filters must join a list of conditions by AND, OR or NOT, got {name!r:.80}: correct it")
+    parts = [_condition(one, metadata, depth + 1) for one in filters["conditions"]]
+    return any_of(parts) if name == "OR" else ~all_of(parts) if name == "NOT" else all_of(parts)
+
+
+def _comparison(field: str, name: Any, value: Any, metadata: Metadata) -> Where:
+    key, moment = field.removeprefix("meta."), _moment(value)
+    metadata = FIELDS if field in ("id", "content") else metadata
+    if name in ("==", "!="):
+        equal = _equal(key, value, metadata)
+        return equal if name == "==" else ~equal
+    if name in ("in", "not in"):
+        if not isinstance(value, list):
+            raise FilterError(f"{name!r} must have a list of values, got {value!r:.80} for {field!r:.80}: give one")
+        found = any_of([metadata.one_of(key, value), *(_equal(key, one, metadata) for one in value if _moment(one))])
+        return found if name == "in" else ~found
+    if name not in ORDERINGS:
+        raise FilterError(
+            f"filters compare by ==, !=, <, <=, >, >=, in and not in, got {name!r:.80} for {field!r:.80}: correct it"
+        )
+    if isinstance(value, list | Mapping | bool) or (isinstance(value, str) and moment is None):
+        raise FilterError(
+            f"{name} must compare with a number or a date in ISO 8601, got {value!r:.80} for {field!r:.80}: give one"
+        )
+    return any_of([]) if value is None else metadata.compare(key, name, value if moment is None else moment)
+
+
+def _equal(key: str, value: Any, metadata: Metadata) -> Where:
+    """Return where a key has a value; dates are equal as moments."""
+    moment = _moment(value)
+    return any_of(
+        [metadata.compare(key, "=", value), *([] if moment is None else [metadata.compare(key, "=", moment)])]
+    )

@@ -1,11 +1,12 @@
 """A vector store of LangChain that is searched by nested codes.
 
 Documents are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
-coder is fitted to them, and codes choose those to compare, as in `nestcode.integrations.faiss.NestedIndex`.
+coder is fitted to them, and codes choose those to compare. Texts and metadata are columns of the same index.
 """
 
+import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +14,8 @@ import numpy as np
 
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.integrations.collection import Collection
+from nestcode.integrations.collection import Collection, Mode, Row
+from nestcode.integrations.metadata import Metadata, Where, all_of, any_of, check_depth, checked_list, named
 from nestcode.search.vectors import VectorType
 
 import_extra("langchain_core", extra="langchain", purpose="nestcode.integrations.langchain")
@@ -24,7 +26,7 @@ from langchain_core.vectorstores import VectorStore  # noqa: E402
 from langchain_core.vectorstores.utils import maximal_marginal_relevance  # noqa: E402
 
 KIND = "NestcodeVectorStore"  # of the file
-FILE = "documents.nestcode"
+ORDERINGS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 Filter = dict[str, Any] | Callable[[Document], bool]
 
 
@@ -41,6 +43,18 @@ class NestcodeVectorStore(VectorStore):
     >>> [document.id for document in store.get_by_ids(["a", "b"])]
     ['a']
 
+    Filters are conditions on metadata, which the index evaluates for all documents at once:
+
+    >>> filter = {"year": {"$gt": 2020}, "lang": {"$in": ["en", "de"]}}
+    >>> store.similarity_search("prefix trees", filter=filter)
+    []
+
+    Operators are $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $between, $contains (an element of a list, or a part of a
+    text) and $exists, joined by $and, $or and $not. A document without the key is like one with another value.
+
+    With `path=` documents are kept in a folder: every call that adds or deletes some is one commit, which a crash does
+    not lose. Without, they are in memory, until `save_local`.
+
     Scores are cosines, the largest first. All methods are thread-safe and have LangChain's asynchronous twins
     (`asimilarity_search` and so on).
 
@@ -51,6 +65,8 @@ class NestcodeVectorStore(VectorStore):
         rows_to_fit: the number of documents at which a coder is fitted if none is given.
         vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
             only, which saves most of the memory and finds fewer of the nearest.
+        path: the folder that keeps the documents. One that holds a store is opened, with the settings it was made with.
+        mode: "a" to change the folder, which one process at a time can, or "r" to read it.
 
     """
 
@@ -62,10 +78,13 @@ class NestcodeVectorStore(VectorStore):
         coder: Coder | None = None,
         rows_to_fit: int = 10_000,
         vectors: VectorType | None = "float16",
+        path: str | os.PathLike[str] | None = None,
+        mode: Mode = "a",
     ) -> None:
         self._embedding = embedding
         settings = {"width": width, "coder": coder, "rows_to_fit": rows_to_fit, "vectors": vectors}
-        self._collection = Collection[Document](settings)
+        folder = None if path is None else Path(path)
+        self._collection = Collection[Document](KIND, _dump, _parse, settings, folder, mode)
 
     @property
     def embeddings(self) -> Embeddings:
@@ -73,7 +92,7 @@ class NestcodeVectorStore(VectorStore):
         return self._embedding
 
     def __len__(self) -> int:
-        return len(self._collection.documents)
+        return len(self._collection)
 
     # Updates
 
@@ -108,19 +127,17 @@ class NestcodeVectorStore(VectorStore):
     def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
         """Delete the documents with these ids, or all; unknown ids are ignored."""
         with self._collection.lock:
-            self._collection.delete(list(self._collection.documents) if ids is None else ids)
+            self._collection.delete(self._collection.names() if ids is None else ids)
         return True
 
     # Queries
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return the documents with these ids; unknown ids are ignored."""
-        with self._collection.lock:
-            known = self._collection.documents
-            return [_copy(known[name]) for name in ids if name in known]
+        return self._collection.documents(ids)
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
-        """Return the k nearest documents to a text; `filter` is a predicate, or metadata that documents must have."""
+        """Return the k nearest documents to a text; `filter` is a condition on metadata, or a predicate."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
@@ -142,8 +159,7 @@ class NestcodeVectorStore(VectorStore):
         """Return the k nearest documents to a vector with their cosines."""
         _refuse(others)
         with self._collection.lock:
-            found = self._collection.nearest(embedding, k, _predicate(filter))
-            return [(_copy(self._collection.documents[name]), cosine) for name, cosine in found]
+            return self._collection.nearest(embedding, k, self._where(filter))
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
@@ -165,17 +181,25 @@ class NestcodeVectorStore(VectorStore):
         """Return k of the `fetch_k` nearest documents to a vector, chosen by maximal marginal relevance."""
         _refuse(others)
         with self._collection.lock:
-            names = [name for name, _ in self._collection.nearest(embedding, fetch_k, _predicate(filter))]
+            names = self._collection.nearest_names(embedding, fetch_k, self._where(filter))
             if not names:
                 return []
             vectors = list(self._collection.embeddings(names))
             chosen = maximal_marginal_relevance(np.asarray(embedding, dtype=np.float32), vectors, lambda_mult, k)
-            return [_copy(self._collection.documents[names[place]]) for place in chosen]
+            return self._collection.documents([names[place] for place in chosen])
+
+    def _where(self, wanted: Filter | None) -> Where | None:
+        """Return a filter as a condition; a predicate is tested on each document."""
+        if wanted is None:
+            return None
+        if callable(wanted):
+            return named([str(one.id) for one in self._collection.select() if wanted(one)])
+        return _condition(wanted, self._collection.metadata)
 
     # Files
 
     def save_local(self, folder_path: str | Path) -> None:
-        """Write documents, codes and embeddings to one file in a folder, atomically; metadata must be JSON.
+        """Write the documents to a folder, in place of those that it holds.
 
         >>> import tempfile
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -186,18 +210,17 @@ class NestcodeVectorStore(VectorStore):
         ...     NestcodeVectorStore.load_local(folder, embedding).similarity_search("two", k=1)[0].page_content
         'two'
         """
-        self._collection.save(Path(folder_path) / FILE, KIND, lambda one: [one.page_content, one.metadata])
+        self._collection.save(Path(folder_path))
 
     @classmethod
-    def load_local(cls, folder_path: str | Path, embeddings: Embeddings) -> Self:
-        """Load a store that `save_local` wrote, and verify its checksum; the file holds no code."""
-        store = cls(embeddings)
-        store._collection = Collection.load(
-            Path(folder_path) / FILE,
-            KIND,
-            lambda name, text, metadata: Document(id=name, page_content=text, metadata=metadata),
-        )
-        return store
+    def load_local(cls, folder_path: str | Path, embeddings: Embeddings, mode: Mode = "a") -> Self:
+        """Open the folder of a store; it holds no code. Later additions are committed to it, unless mode is "r"."""
+        Collection.read_settings(Path(folder_path), KIND)  # raises unless there is one
+        return cls(embeddings, path=folder_path, mode=mode)
+
+    def close(self) -> None:
+        """Let another process write the folder."""
+        self._collection.close()
 
     @classmethod
     def from_texts(
@@ -226,11 +249,64 @@ def _refuse(options: dict[str, Any]) -> None:
         )
 
 
-def _copy(document: Document) -> Document:
-    return Document(id=document.id, page_content=document.page_content, metadata=dict(document.metadata))
+def _dump(document: Document) -> Row:
+    return Row(str(document.id), document.metadata, document.metadata.items(), document.page_content)
 
 
-def _predicate(wanted: Filter | None) -> Callable[[Document], bool] | None:
-    if wanted is None or callable(wanted):
-        return wanted
-    return lambda document: wanted.items() <= document.metadata.items()
+def _parse(name: str, text: str | None, metadata: Any) -> Document:
+    return Document(id=name, page_content=text or "", metadata=metadata)
+
+
+def _condition(wanted: Any, metadata: Metadata, depth: int = 0) -> Where:
+    """Return a filter as a condition on the columns of metadata."""
+    check_depth(depth)
+    if not isinstance(wanted, Mapping):
+        raise InvalidInput(f'a filter must be a dictionary, as in {{"year": {{"$gt": 2020}}}}, got {wanted!r:.80}')
+    parts = []
+    for key, value in wanted.items():
+        if key in ("$and", "$or"):
+            inner = [_condition(one, metadata, depth + 1) for one in checked_list(key, value)]
+            parts.append(all_of(inner) if key == "$and" else any_of(inner))
+        elif key == "$not":
+            parts.append(~_condition(value, metadata, depth + 1))
+        elif not isinstance(key, str) or key.startswith("$"):
+            raise InvalidInput(f"a filter joins conditions by $and, $or and $not, got {key!r:.80}: correct its name")
+        else:
+            parts.append(_of_key(key, value, metadata, depth + 1))
+    return all_of(parts)
+
+
+def _of_key(key: str, value: Any, metadata: Metadata, depth: int) -> Where:
+    """Return what a filter asks of one key: a value, or operators."""
+    check_depth(depth)
+    names = (
+        [name for name in value if isinstance(name, str) and name.startswith("$")] if isinstance(value, dict) else []
+    )
+    if not names:
+        return metadata.compare(key, "=", value)
+    if len(names) < len(value):
+        raise InvalidInput(f"a filter must have either operators or a value for {key!r:.80}, got {value!r:.80}")
+    return all_of([_of_operator(key, name, value[name], metadata, depth) for name in names])
+
+
+def _of_operator(key: str, name: str, value: Any, metadata: Metadata, depth: int) -> Where:
+    if name in ORDERINGS:
+        return metadata.compare(key, ORDERINGS[name], value)
+    if name in ("$eq", "$ne"):
+        return metadata.compare(key, "=", value) if name == "$eq" else ~metadata.compare(key, "=", value)
+    if name in ("$in", "$nin"):
+        return metadata.one_of(key, value) if name == "$in" else ~metadata.one_of(key, value)
+    if name == "$contains":
+        return metadata.contains(key, value)
+    if name == "$exists" and isinstance(value, bool):
+        return ~metadata.missing(key) if value else metadata.missing(key)
+    if name == "$between" and isinstance(value, list | tuple) and len(value) == 2:
+        return all_of([metadata.compare(key, ">=", value[0]), metadata.compare(key, "<=", value[1])])
+    if name == "$not":
+        return ~_of_key(key, value, metadata, depth + 1)
+    if name in ("$exists", "$between"):
+        raise InvalidInput(f"{name} takes {'true or false' if name == '$exists' else 'two values'}, got {value!r:.80}")
+    raise InvalidInput(
+        f"a filter has the operators $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $between, $contains, $exists and $not, "
+        f"got {name!r:.80} for {key!r:.80}: correct its name, or give a function of a document"
+    )

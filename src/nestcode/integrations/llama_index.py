@@ -1,15 +1,28 @@
 """A vector store of LlamaIndex that is searched by nested codes.
 
 Nodes are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
-coder is fitted to them, and codes choose those to compare, as in `nestcode.integrations.faiss.NestedIndex`.
+coder is fitted to them, and codes choose those to compare. Nodes and metadata are columns of the same index.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.integrations.collection import Collection
+from nestcode.integrations.collection import SOURCE, Collection, Mode, Row
+from nestcode.integrations.metadata import (
+    EVERYWHERE,
+    NOWHERE,
+    ORDERINGS,
+    Where,
+    all_of,
+    any_of,
+    check_depth,
+    checked_list,
+    named,
+)
 from nestcode.search.vectors import VectorType
 
 import_extra("llama_index.core", extra="llama-index", purpose="nestcode.integrations.llama_index")
@@ -20,12 +33,13 @@ from llama_index.core.schema import BaseNode  # noqa: E402
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc  # noqa: E402
 from llama_index.core.vector_stores.types import (  # noqa: E402
     BasePydanticVectorStore,
+    FilterCondition,
+    FilterOperator,
     MetadataFilters,
     VectorStoreQuery,
     VectorStoreQueryMode,
     VectorStoreQueryResult,
 )
-from llama_index.core.vector_stores.utils import build_metadata_filter_fn  # noqa: E402
 
 KIND = "NestcodeLlamaIndexStore"  # of the file
 PREFETCH = 4  # nodes that maximal marginal relevance chooses one of
@@ -43,7 +57,11 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
     'east'
 
     The store keeps the nodes, so an index needs no other storage: `VectorStoreIndex.from_vector_store(store)`. Queries
-    are of the modes DEFAULT and MMR, with metadata filters. All methods are thread-safe.
+    are of the modes DEFAULT and MMR, with metadata filters, which the index evaluates for all nodes at once; a value of
+    another type than the filter's is not found. All methods are thread-safe.
+
+    With `path=` nodes are kept in a folder: every call that adds or deletes some is one commit, which a crash does not
+    lose. Without, they are in memory, until `persist`.
 
     Args:
         width: bits of a code; by default 256, or the coder's width.
@@ -51,6 +69,8 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         rows_to_fit: the number of nodes at which a coder is fitted if none is given.
         vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
             only, which saves most of the memory and finds fewer of the nearest.
+        path: the folder that keeps the nodes. One that holds a store is opened, with the settings it was made with.
+        mode: "a" to change the folder, which one process at a time can, or "r" to read it.
 
     """
 
@@ -65,10 +85,13 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         coder: Coder | None = None,
         rows_to_fit: int = 10_000,
         vectors: VectorType | None = "float16",
+        path: str | os.PathLike[str] | None = None,
+        mode: Mode = "a",
     ) -> None:
         super().__init__(stores_text=True)
         settings = {"width": width, "coder": coder, "rows_to_fit": rows_to_fit, "vectors": vectors}
-        self._collection = Collection[BaseNode](settings)
+        folder = None if path is None else Path(path)
+        self._collection = Collection[BaseNode](KIND, _dump, _parse, settings, folder, mode)
 
     @classmethod
     def class_name(cls) -> str:
@@ -84,20 +107,18 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         """Add nodes with embeddings, replacing those with the same ids, and return the ids."""
         last = {node.node_id: node for node in nodes}  # the last node of an id wins
         embeddings = [node.get_embedding() for node in last.values()]
-        copies = {name: node.model_copy(deep=True, update={"embedding": None}) for name, node in last.items()}
-        self._collection.put(copies, embeddings)
+        self._collection.put(last, embeddings)
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
         """Delete the nodes of a source document."""
         with self._collection.lock:
-            nodes = self._collection.documents.items()
-            self._collection.delete([name for name, node in nodes if node.ref_doc_id == ref_doc_id])
+            self._collection.delete(self._collection.names(_of_sources([ref_doc_id])))
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any) -> None:
         """Delete the nodes that have one of the ids, if given, and match the filters, if given."""
         with self._collection.lock:
-            self._collection.delete([node.node_id for node in self._select(node_ids, filters)])
+            self._collection.delete(self._collection.names(self._where(node_ids, filters)))
 
     def clear(self) -> None:
         """Delete all nodes; the coder, once fitted, stays."""
@@ -106,7 +127,7 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return the nodes that have one of the ids, if given, and match the filters, if given."""
         with self._collection.lock:
-            return [_copy(node) for node in self._select(node_ids, filters)]
+            return self._collection.select(self._where(node_ids, filters))
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
         """Return the nearest nodes to an embedding; similarities are cosines, or MMR's scores.
@@ -120,13 +141,13 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         k = query.similarity_top_k
         with self._collection.lock:
             # LlamaIndex's retrievers pass empty lists of ids where they restrict nothing.
-            wanted = _predicate(query.node_ids or None, query.filters, query.doc_ids or None)
+            where = self._where(query.node_ids or None, query.filters, query.doc_ids or None)
             if query.mode == VectorStoreQueryMode.DEFAULT:
-                found = self._collection.nearest(query.query_embedding, k, wanted)
-                names, scores = [name for name, _ in found], [cosine for _, cosine in found]
+                found = self._collection.nearest(query.query_embedding, k, where)
+                nodes, scores = [node for node, _ in found], [cosine for _, cosine in found]
             else:
                 prefetch = options.get("mmr_prefetch_k", PREFETCH * k)
-                names = [name for name, _ in self._collection.nearest(query.query_embedding, prefetch, wanted)]
+                names = self._collection.nearest_names(query.query_embedding, prefetch, where)
                 scores, names = get_top_k_mmr_embeddings(
                     query.query_embedding,
                     list(self._collection.embeddings(names)) if names else [],
@@ -134,11 +155,11 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
                     embedding_ids=names,
                     mmr_threshold=options.get("mmr_threshold", query.mmr_threshold),
                 )
-            nodes = [_copy(self._collection.documents[name]) for name in names]
-        return VectorStoreQueryResult(nodes=nodes, similarities=scores, ids=names)
+                nodes = self._collection.documents(names)
+        return VectorStoreQueryResult(nodes=nodes, similarities=scores, ids=[node.node_id for node in nodes])
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
-        """Write nodes, codes and embeddings to one file, atomically; metadata must be JSON.
+        """Write the nodes to a folder, in place of those that it holds.
 
         >>> import tempfile
         >>> from llama_index.core.schema import TextNode
@@ -151,44 +172,79 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         'one'
         """
         if fs is not None:
-            raise InvalidInput("fs must be None, as the file is replaced atomically: persist to a disk and copy it")
-        self._collection.save(persist_path, KIND, lambda node: [doc_to_json(node)])
+            raise InvalidInput("fs must be None, as files are replaced atomically: persist to a disk and copy it")
+        self._collection.save(Path(persist_path))
 
     @classmethod
-    def from_persist_path(cls, persist_path: str) -> Self:
-        """Load a store that `persist` wrote, and verify its checksum; the file holds no code."""
-        store = cls()
-        store._collection = Collection.load(persist_path, KIND, _parse)
-        return store
+    def from_persist_path(cls, persist_path: str, mode: Mode = "a") -> Self:
+        """Open the folder of a store; it holds no code. Later additions are committed to it, unless mode is "r"."""
+        Collection.read_settings(Path(persist_path), KIND)  # raises unless there is one
+        return cls(path=persist_path, mode=mode)
 
-    def _select(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        wanted = _predicate(node_ids, filters)
-        return [node for node in self._collection.documents.values() if wanted is None or wanted(node)]
+    def close(self) -> None:
+        """Let another process write the folder."""
+        self._collection.close()
+
+    def _where(
+        self, node_ids: list[str] | None, filters: MetadataFilters | None, doc_ids: list[str] | None = None
+    ) -> Where | None:
+        """Return the condition of a query, or None if all nodes are wanted."""
+        parts = [] if node_ids is None else [named(node_ids)]
+        parts += [] if doc_ids is None else [_of_sources(doc_ids)]
+        parts += [] if filters is None else [self._condition(filters)]
+        return all_of(parts) if parts else None
+
+    def _condition(self, filters: MetadataFilters, depth: int = 0) -> Where:
+        """Return filters as a condition on the columns of metadata."""
+        check_depth(depth)
+        parts = [
+            self._condition(one, depth + 1) if isinstance(one, MetadataFilters) else self._compared(one)
+            for one in filters.filters
+        ]
+        if not parts:
+            return EVERYWHERE
+        if filters.condition == FilterCondition.NOT:
+            return ~any_of(parts)
+        return any_of(parts) if filters.condition == FilterCondition.OR else all_of(parts)
+
+    def _compared(self, one: Any) -> Where:
+        """Return what a filter asks of one key."""
+        metadata, key, value, operator = self._collection.metadata, one.key, one.value, one.operator
+        if operator == FilterOperator.IS_EMPTY:
+            return any_of([metadata.missing(key), metadata.compare(key, "=", ""), metadata.compare(key, "=", [])])
+        if operator in (FilterOperator.EQ, FilterOperator.NE):
+            equal = NOWHERE if value is None else metadata.compare(key, "=", value)
+            return equal if operator == FilterOperator.EQ else ~equal
+        if operator.value in ORDERINGS:
+            return metadata.compare(key, operator.value, value)
+        if operator in (FilterOperator.IN, FilterOperator.NIN):
+            found = metadata.one_of(key, value)
+            return found if operator == FilterOperator.IN else ~found
+        if operator == FilterOperator.CONTAINS:
+            return metadata.contains(key, value)
+        if operator in (FilterOperator.ALL, FilterOperator.ANY):
+            parts = [metadata.contains(key, part) for part in checked_list(key, value)]
+            return all_of([~metadata.missing(key), *parts]) if operator == FilterOperator.ALL else any_of(parts)
+        if not isinstance(value, str):
+            raise InvalidInput(f"a text match needs a text, got {value!r:.80} for {key!r:.80}: give one")
+        if operator == FilterOperator.TEXT_MATCH:
+            return metadata.contains_text(key, value)
+        texts = self._collection.distinct_texts(key)  # TEXT_MATCH_INSENSITIVE
+        return metadata.one_of(key, [text for text in texts if value.lower() in text.lower()])
 
 
-def _predicate(
-    node_ids: list[str] | None, filters: MetadataFilters | None, doc_ids: list[str] | None = None
-) -> Callable[[BaseNode], bool] | None:
-    """Return what decides whether a node is wanted, or None if all are."""
-    if node_ids is None and filters is None and doc_ids is None:
-        return None
-
-    def wanted(node: BaseNode) -> bool:
-        return (
-            (node_ids is None or node.node_id in node_ids)
-            and (doc_ids is None or node.ref_doc_id in doc_ids)
-            and bool(build_metadata_filter_fn(lambda _: node.metadata, filters)(node.node_id))
-        )
-
-    return wanted
+def _of_sources(names: list[str]) -> Where:
+    """Return where a node is a part of one of some documents."""
+    return Where(f"{SOURCE} IS NOT NULL AND {SOURCE} IN ?", (list(names),))
 
 
-def _parse(name: str, values: dict[str, Any]) -> BaseNode:
+def _dump(node: BaseNode) -> Row:
+    rest = doc_to_json(node.model_copy(update={"embedding": None}))
+    return Row(node.node_id, rest, node.metadata.items(), source=node.ref_doc_id)
+
+
+def _parse(name: str, _: str | None, values: Any) -> BaseNode:
     node = json_to_doc(values)
     if node.node_id != name:
         raise ValueError(f"{name!r} is the name of node {node.node_id!r}")
     return node
-
-
-def _copy(node: BaseNode) -> BaseNode:
-    return node.model_copy(deep=True)

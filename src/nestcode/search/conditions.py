@@ -119,7 +119,7 @@ def condition_filter(wanted: Any, schema: Schema) -> Filter:
         raise InvalidInput(
             f"a condition with parameters must be a text and a list, as in ('year > ?', [2020]), got {wanted!r:.80}"
         )
-    values = tuple(_parameter(value) for value in given[0])
+    values = tuple(_parameter(value) for value in (text, *given[0]))[1:]
     try:
         return _cached(text, tuple(schema.items()), *values)
     except TypeError:  # a parameter that has no hash: no column is compared with such
@@ -127,6 +127,8 @@ def condition_filter(wanted: Any, schema: Schema) -> Filter:
 
 
 def _parameter(value: Any) -> Any:
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidInput(f"a condition must be Unicode, got a lone surrogate in {value!r:.80}: decode it again")
     if isinstance(value, np.datetime64):
         return value.astype("datetime64[us]").item() if not np.isnat(value) else None
     if isinstance(value, np.generic):
