@@ -9,23 +9,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Floats, check_ids, check_int, check_rows
+from nestcode.arrays import Floats, Ids, check_ids, check_int, check_rows
 from nestcode.codes import Codes, is_single
 from nestcode.connection import TIMEOUT, Changed, PerProcess, check_address, error_of, headers_of, httpx
-from nestcode.errors import InvalidInput, Unavailable
+from nestcode.errors import InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
 from nestcode.remote_stream import RemoteStream
 from nestcode.search.filters import check_allowed
 from nestcode.search.hits import Hits
 from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
-from nestcode.wire import CODES, FLOAT32, HITS, pack_items, unpack_hits
+from nestcode.wire import ARROW, CODES, FLOAT32, HITS, pack_items, unpack_hits, unpack_table
 
 __all__ = ["Client", "RemoteStream", "merge"]
 
@@ -88,10 +89,13 @@ class Client:
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
         vectors: None = None,
-        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        filter: ArrayLike | Iterable[int] | str | tuple[str, Sequence[Any]] | None = None,  # noqa: A002
         threads: int | None = 1,  # noqa: ARG002 (of the server)
     ) -> Hits:
         """Return the k nearest items of each query, as `Index.search` does.
+
+        `filter` is ids, a mask by id, or a condition, `"year > 2020"` or `("year > ?", [2020])`; `attributes` returns
+        those of the hits.
 
         Each of several servers spends the budget `candidates` on its own items. A server reranks by the vectors that
         its index stores, so `vectors` cannot be given; `threads` has no effect, as servers have their own.
@@ -106,7 +110,7 @@ class Client:
             name: check_int(value, name, least=1) for name, value in counts.items() if value is not None
         }
         options |= {name: value for name, value in (("rank", rank), ("metric", metric)) if value is not None}
-        k, filtered = options["k"], None if filter is None else options | {"filter": _ids_of(filter)}
+        k, filtered = options["k"], None if filter is None else options | _wanted(filter)
 
         def ask(rows: _Rows) -> Hits:
             if not rows.count:
@@ -130,6 +134,27 @@ class Client:
 
         hits = self._with_rows(queries, ask)
         return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if is_single(queries) else hits
+
+    def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
+        """Return attributes of items as a table of pyarrow, in the order of the ids, as `Index.attributes` does.
+
+        Items that no server has, as those that were removed since, have nulls, as missing hits have.
+        """
+        wanted = np.ravel(np.asarray(ids, dtype=np.int64))
+        known, request = np.unique(wanted[wanted >= 0]), {} if columns is None else {"columns": _names_of(columns)}
+        parts = []
+        for first in range(0, max(len(known), 1), ROWS):
+            asked = request | {"ids": known[first : first + ROWS].tolist()}
+            parts += self._each(lambda server, asked=asked: server.attributes(asked))  # type: ignore[misc]
+        found = np.concatenate([part for part, _ in parts])
+        pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
+        table, order = pa.concat_tables([part for _, part in parts]), np.argsort(found)
+        if not len(found):
+            place = np.zeros(len(wanted), dtype=np.int64)
+        else:
+            place = order[np.searchsorted(found, wanted, sorter=order).clip(max=len(found) - 1)]
+        missing = found[place] != wanted if len(found) else np.ones(len(wanted), dtype=np.bool_)
+        return table.take(pa.array(place, mask=missing))
 
     def add(self, items: Codes | ArrayLike, ids: ArrayLike, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add items under ids, and return when they are durable; with the same ids this may be repeated.
@@ -281,8 +306,9 @@ class _Rows:
             room = (limit - taken) // (TEXT[self.kind] * size + 8)
             if room < 1:
                 raise InvalidInput(
-                    f"a request to this server has at most {limit:,} bytes of JSON, but this filter of "
-                    f"{len(filtered['filter']):,} ids takes {taken:,}, and each query some more: give fewer ids"
+                    f"a request to this server has at most {limit:,} bytes of JSON, but this filter"
+                    f"{_count_of(filtered['filter'])} takes {taken:,}, and each query some more: "
+                    "give fewer ids or values"
                 )
         most = min(_most_rows(about), room)
         for first in range(0, self.count, most):
@@ -361,6 +387,16 @@ class _Server:
                 f"{self.url} did not answer as a server of Nestcode ({error}): check its address"
             ) from None
 
+    def attributes(self, request: dict[str, Any]) -> tuple[Ids, Any]:
+        """Return the items that the server has of some, and their attributes."""
+        body = self.post("/v1/attributes", json=request, accept=ARROW)
+        try:
+            return unpack_table(body)
+        except ValueError as error:
+            raise Unavailable(
+                f"{self.url} did not answer as a server of Nestcode ({error}): check its address"
+            ) from None
+
     def post(
         self,
         path: str,
@@ -395,6 +431,44 @@ class _Server:
         if answer.status_code == 200:
             return answer
         raise error_of(self.url, answer)
+
+
+def _wanted(given: Any) -> dict[str, Any]:
+    """Return a filter as a part of a body in JSON."""
+    if isinstance(given, str):
+        return {"filter": given}
+    if isinstance(given, tuple) and given and isinstance(given[0], str):
+        if len(given) != 2 or isinstance(given[1], str | bytes) or not isinstance(given[1], Iterable):
+            raise InvalidInput(
+                f"a condition with parameters must be a text and a list, as in ('year > ?', [2020]), got {given!r:.80}"
+            )
+        return {"filter": given[0], "parameters": [_json_value(value) for value in given[1]]}
+    if type(given).__module__ == "pyarrow._compute":
+        raise InvalidInput(f"a server takes conditions as texts, got {given}: write it so, as in 'year > 2020'")
+    return {"filter": _ids_of(given)}
+
+
+def _json_value(value: Any) -> Any:
+    """Return a parameter of a condition as JSON has it; dates and times are texts in ISO 8601."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json_value(one) for one in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and np.isfinite(value)):
+        return value
+    raise InvalidInput(
+        f"a parameter must be a text, a finite number, a date or a list of them, got {value!r:.80}: convert it"
+    )
+
+
+def _names_of(columns: Sequence[str] | str) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
+def _count_of(wanted: str | list[int]) -> str:
+    return "" if isinstance(wanted, str) else f" of {len(wanted):,} ids"
 
 
 def _ids_of(given: ArrayLike | Iterable[int]) -> list[int]:

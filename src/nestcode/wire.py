@@ -3,14 +3,18 @@
 All values are little-endian, without a header: the media type says what they are, the server's index how long a row is.
 """
 
+from typing import Any
+
 import numpy as np
 
 from nestcode.arrays import Ids
+from nestcode.errors import import_extra
 from nestcode.search.hits import Hits
 
 FLOAT32 = "application/vnd.nestcode.float32"  # rows of float32, (n, features)
 CODES = "application/vnd.nestcode.codes"  # packed codes, (n, bytes)
 HITS = "application/vnd.nestcode.hits"  # ids int64 (n, k), distances float32 (n, k), compared int64 (n,)
+ARROW = "application/vnd.apache.arrow.stream"  # attributes, whose first column is the ids
 
 
 def pack_hits(hits: Hits) -> bytes:
@@ -53,3 +57,23 @@ def unpack_items(body: bytes, row: int) -> tuple[Ids, bytes]:
         raise ValueError(f"items must have {8 + row} bytes each, an id of 8 and a row of {row}, got {len(body)} in all")
     items = np.frombuffer(body, np.uint8).reshape(-1, 8 + row)
     return np.ascontiguousarray(items[:, :8]).view("<i8").ravel().astype(np.int64), items[:, 8:].tobytes()
+
+
+def pack_table(ids: Ids, table: Any) -> bytes:
+    """Return attributes of items as one body."""
+    pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
+    out, whole = pa.BufferOutputStream(), table.add_column(0, "", pa.array(ids))
+    with pa.ipc.new_stream(out, whole.schema) as stream:
+        stream.write_table(whole)
+    return bytes(out.getvalue())
+
+
+def unpack_table(body: bytes) -> tuple[Ids, Any]:
+    """Return the ids and the attributes of a body; raise ValueError if it is none."""
+    pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
+    try:
+        whole = pa.ipc.open_stream(body).read_all()
+        whole.validate(full=True)
+        return whole.column(0).to_numpy().astype(np.int64, casting="safe"), whole.remove_column(0)
+    except (pa.ArrowException, TypeError, OSError) as error:
+        raise ValueError(f"it is no table of Arrow: {error}") from error

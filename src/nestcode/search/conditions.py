@@ -79,6 +79,7 @@ class Condition(NamedTuple):
     columns: Schema  # that it looks at
     evaluate: Evaluate
     schema: Schema  # all columns of the index
+    comparisons: int = 1  # that it makes of each item
 
     def kept(self, run: SortedRun) -> Kept:
         """Return the items of a run for which it is true."""
@@ -189,7 +190,7 @@ class _Parser:
                 f"a condition must have a parameter for each ?, got {len(self._values)} for {self._parameters}: "
                 f"give as many as {self._text!r:.80} has"
             )
-        return Condition(self._used, evaluate, self._schema)
+        return Condition(self._used, evaluate, self._schema, self._predicates)
 
     # tokens
 

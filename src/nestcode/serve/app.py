@@ -35,6 +35,7 @@ from nestcode.serve.bodies import (
     check_count,
     codes_in,
     codes_of,
+    condition_of,
     ids_of,
     is_given,
     media_type,
@@ -51,7 +52,7 @@ from nestcode.serve.guard import Guard, check_origins, route_of
 from nestcode.serve.metrics import Metrics
 from nestcode.serve.ranges import Ranges
 from nestcode.serve.service import Absent, Service
-from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
+from nestcode.wire import ARROW, CODES, FLOAT32, HITS, pack_hits, pack_table, unpack_items
 
 STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
@@ -219,6 +220,7 @@ class Routes:
         post("/v1/search", **_about(schemas.SearchRequest, schemas.SearchAnswer, HITS, query=schemas.SearchOptions))(
             self.search
         )
+        post("/v1/attributes", **_about(schemas.AttributesRequest, schemas.AttributesAnswer, ARROW))(self.attributes)
         post("/v1/neighborhood", **_about(schemas.NeighborhoodRequest, schemas.NeighborhoodAnswer))(self.neighborhood)
         post("/v1/nested", **_about(schemas.NestedRequest, schemas.NestedAnswer))(self.nested)
         post("/v1/encode", **_about(schemas.EncodeRequest, schemas.Codes, CODES, query=schemas.EncodeOptions))(
@@ -246,12 +248,18 @@ class Routes:
     async def search(self, request: Request) -> Response:
         """Find the k nearest items of each query (`Index.search`)."""
         kind, body = await self._body(request, JSON, FLOAT32, CODES)
-        allowed = None
+        allowed: bytes | str | None = None
+        columns, parameters = None, b""
         if kind == JSON:
             only_in_body(request)
             asked = await self._parsed(body, parse, schemas.SearchRequest, body)
-            queries, given = await self._queries(asked), asked.filter
-            if is_given(given):
+            queries, given, columns = await self._queries(asked), asked.filter, asked.columns
+            if is_given(given) and bytes(given).startswith(b'"'):
+                allowed, parameters = condition_of(given, asked.parameters, self._limits.condition)
+                await self._within(self._call(self._service.check_condition, allowed, parameters))
+            elif asked.parameters is not None:
+                raise InvalidInput("parameters are those of a condition, got no filter that is one: leave them out")
+            elif is_given(given):
                 allowed = (await self._parsed(given, ids_of, given, "filter")).tobytes()
             options: schemas.SearchOptions = asked
         else:
@@ -262,13 +270,36 @@ class Routes:
         packed = HITS in request.headers.get("accept", "")
         if not packed:
             _check_text(len(queries), options.k, f"send fewer queries, or accept {HITS}")
-        chosen = Options(options.k, options.candidates, options.rerank, options.rank, options.metric, allowed)
+        if packed and columns is not None:
+            raise InvalidInput(f"columns are sent in JSON, but {HITS} is accepted: leave columns out, or accept JSON")
+        chosen = Options(
+            options.k, options.candidates, options.rerank, options.rank, options.metric, allowed, parameters
+        )
         start = time.perf_counter()
         hits = await self._within(self._batcher.search(queries, chosen))
         timing = {"Server-Timing": f"search;dur={1e3 * (time.perf_counter() - start):.3f}"}
         if packed:
             return Response(pack_hits(hits), media_type=HITS, headers=timing)
-        return answer(_as_lists(hits), timing)
+        found = _as_lists(hits)
+        if columns is not None:
+            ids, table = await self._within(self._call(self._service.attributes, hits.ids, columns))
+            rows = dict(zip(ids.tolist(), table.to_pylist(), strict=bool(columns)))  # no columns, no rows
+            nothing = dict.fromkeys(columns)  # of an item that was removed meanwhile
+            found["attributes"] = [[rows.get(item, nothing) for item in row] for row in found["ids"]]
+        return answer(found, timing)
+
+    async def attributes(self, request: Request) -> Response:
+        """Return attributes of items (`Index.attributes`), in JSON or as an Arrow stream whose first column is ids."""
+        _, body = await self._body(request, JSON)
+        only_in_body(request)
+        asked = await self._parsed(body, parse, schemas.AttributesRequest, body)
+        wanted = await self._parsed(asked.ids, ids_of, asked.ids, "ids")
+        if len(wanted) > TEXT:
+            raise InvalidInput(f"attributes are sent of at most {TEXT:,} ids, got {len(wanted):,}: send fewer")
+        ids, table = await self._within(self._call(self._service.attributes, wanted, asked.columns))
+        if ARROW in request.headers.get("accept", ""):
+            return Response(await self._call(pack_table, ids, table), media_type=ARROW)
+        return answer({"ids": ids.tolist(), "rows": table.to_pylist()})
 
     async def neighborhood(self, request: Request) -> Response:
         """Find the smallest neighborhood of each query that has enough members (`Index.neighborhood`)."""

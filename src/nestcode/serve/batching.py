@@ -5,6 +5,7 @@ thread becomes idle. Under load batches grow by themselves.
 """
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,12 +32,17 @@ class Options:
     rerank: int | None = None
     rank: str | None = None
     metric: str | None = None
-    filter: bytes | None = None  # ids, int64
+    filter: bytes | str | None = None  # ids, int64; or a condition
+    parameters: bytes = b""  # of the condition: JSON, in which 1 and true are not equal
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as `Index.search` takes them."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return given | {"filter": None if self.filter is None else np.frombuffer(self.filter, dtype=np.int64)}
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "parameters"}
+        if isinstance(self.filter, bytes):
+            given["filter"] = np.frombuffer(self.filter, dtype=np.int64)
+        elif self.filter is not None:
+            given["filter"] = (self.filter, json.loads(self.parameters or b"[]"))
+        return given
 
 
 class Busy(Exception):

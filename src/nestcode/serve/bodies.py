@@ -25,6 +25,7 @@ PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a value, as msgspec names it: $.v
 Model = TypeVar("Model", bound=Body)
 _as_rows = msgspec.json.Decoder(list[msgspec.Raw])
 _as_floats = msgspec.json.Decoder(list[float])
+_as_text = msgspec.json.Decoder(str)
 _as_ids = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]])
 
 
@@ -174,6 +175,17 @@ def ids_of(text: msgspec.Raw, where: str, most: int | None = None) -> Ids:
         parts.append(np.array(_decoded(_as_ids, b"[%b]" % given[start:end], where), np.int64))
         start = end + 1
     return np.concatenate(parts)
+
+
+def condition_of(text: msgspec.Raw, parameters: list[Any] | None, most: int) -> tuple[str, bytes]:
+    """Return a condition of at most so many characters, and its parameters as JSON."""
+    condition = _decoded(_as_text, text, "filter")
+    if len(condition) > most:
+        raise InvalidInput(
+            f"a condition must have at most {most:,} characters here, got {len(condition):,}: give long lists as "
+            "parameters, as in lang IN ?"
+        )
+    return condition, msgspec.json.encode(parameters or [])
 
 
 def rows_in(body: bytes, features: int) -> Floats:

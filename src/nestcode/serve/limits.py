@@ -15,6 +15,9 @@ class Limits:
     json: int = 4 << 20  # of which in JSON, which costs more to read
     rows: int = 4096  # queries or items of a request
     k: int = 1000  # hits of a query, and ids of a neighborhood
+    condition: int = 4096  # characters of a condition; its parameters are a part of the JSON
+    comparisons: int = 100  # of a condition: each looks at all items once
+    columns: int = 16 << 20  # bytes of the attributes of an answer
     seconds: float = 30  # to send a head, to send a body, and to wait for an answer
     waiting: int = 32768  # queries of all requests that wait for a thread
     connections: int = 1024

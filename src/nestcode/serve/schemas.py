@@ -26,6 +26,18 @@ Hex = Annotated[list[str], Meta(description="Packed codes, in hexadecimal.", exa
 Texts = Annotated[list[str], Meta(description="Texts, where the server has a model of text.")]
 
 
+Wanted = Annotated[
+    Raw,
+    Meta(
+        description="Items of the index, or a condition on their attributes.",
+        examples=["lang = 'en' AND year > ?"],
+        extra_json_schema={"oneOf": [{"type": "array", "items": ID}, {"type": "string"}]},
+    ),
+]
+Value = str | int | float | bool | None
+Parameter = Value | list[Value]
+
+
 class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """A body without other keys; numbers are numbers, not strings."""
 
@@ -50,24 +62,45 @@ class SearchOptions(Body):
 
 
 class SearchRequest(SearchOptions):  # and Queries: a Struct has one base
-    """The arguments of `Index.search`; with `filter` only these items are found."""
+    """The arguments of `Index.search`; with `filter` only these items are found.
+
+    A filter is ids, or a condition on attributes, whose `?` are `parameters`.
+    `columns` are attributes to send with hits.
+    """
 
     vectors: Rows | UnsetType = UNSET
     codes: Hex | None = None
     texts: Texts | None = None
     ids: Ids | UnsetType = UNSET
-    filter: Ids | UnsetType = UNSET
+    filter: Wanted | UnsetType = UNSET
+    parameters: list[Parameter] | None = None
+    columns: list[str] | None = None
 
 
 class SearchAnswer(Body):
     """The nearest items of each query, nearest first; lists are shorter than k where there are fewer items.
 
-    `compared` is how many items each query was compared with.
+    `compared` is how many items each query was compared with, `attributes` the columns that were asked for.
     """
 
     ids: list[list[int]]
     distances: list[list[float]]
     compared: list[int]
+    attributes: list[list[dict[str, Any]]] | UnsetType = UNSET
+
+
+class AttributesRequest(Body):
+    """Items, and the columns to send of each; all by default."""
+
+    ids: Ids
+    columns: list[str] | None = None
+
+
+class AttributesAnswer(Body):
+    """The attributes of the items that there are, with their ids."""
+
+    ids: list[int]
+    rows: list[dict[str, Any]]
 
 
 class NeighborhoodRequest(Queries):

@@ -1,5 +1,6 @@
 """The service without HTTP: an index that is refreshed or written, its coder, its items and streams."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import CORES, Floats, check_int
+from nestcode.arrays import CORES, Floats, Ids, check_int
 from nestcode.coders import Coder
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, MissingExtra, import_extra
 from nestcode.index import Index
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
@@ -18,6 +19,7 @@ from nestcode.serve.items import Items
 from nestcode.serve.limits import Limits
 from nestcode.serve.writer import Writer
 
+ROWS = 64  # items whose attributes are read at once
 Embed = Callable[[list[str]], Floats]  # texts -> (n, features)
 
 
@@ -163,6 +165,35 @@ class Service:
         hits = self.index.search(queries[0], **options.arguments())
         return Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
 
+    def check_condition(self, condition: str, parameters: bytes) -> None:
+        """Raise unless a condition is one on the attributes of the index, and not too long to evaluate."""
+        rule = self.index.filter((condition, json.loads(parameters))).rule
+        count = getattr(rule, "comparisons", 0)
+        if count > self.limits.comparisons:
+            raise InvalidInput(
+                f"a condition must have at most {self.limits.comparisons} comparisons here, got {count}: give lists "
+                "with IN ?"
+            )
+
+    def attributes(self, ids: Ids, columns: list[str] | None) -> tuple[Ids, Any]:
+        """Return the items that the index has of some, and their attributes as a table of pyarrow."""
+        index, parts, size = self.index, [], 0
+        try:
+            index.attributes([], columns)  # raises where it has none, or not these columns
+            known = np.unique(ids[ids >= 0])
+            known = known[[item in index for item in known.tolist()]]
+            for start in range(0, max(len(known), 1), ROWS):  # how large texts are is known once they are read
+                parts.append(index.attributes(known[start : start + ROWS], columns))
+                size += parts[-1].nbytes
+                if size > self.limits.columns:
+                    raise InvalidInput(
+                        f"attributes of an answer must have at most {self.limits.columns:,} bytes, got more: request "
+                        "fewer columns, or fewer items at a time"
+                    )
+        except MissingExtra as error:
+            raise Absent(f"this server cannot read attributes: {error}") from error
+        return known, import_extra("pyarrow", extra="arrow", purpose="attributes of items").concat_tables(parts)
+
     def as_queries(self, vectors: Floats) -> Queries:
         """Return vectors as the index takes them: codes where it has no coder."""
         if self.index.coder is not None:
@@ -206,6 +237,7 @@ class Service:
         }
         if self._index is not None:
             about |= {"count": len(self._index), "width": self._index.width, "vectors": self._index.vector_type}
+            about["columns"] = self._index.columns
         coder = self._any_coder()
         if coder is not None:
             about["coder"] = {
