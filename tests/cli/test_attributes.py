@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from nestcode import LinearCoder
+from nestcode import Index, LinearCoder
 from tests.cli.running import nestcode_command
 
 
@@ -44,3 +44,29 @@ def test_hits_of_a_condition_have_their_columns(kind: str, tmp_path: Path, monke
     assert chosen.returncode == 0
     found = nestcode_command("search", "other.index", "X.npy", "--k", "1", "--filter", "lang = 'en'", "--json")
     assert found.returncode == 0
+
+
+def test_items_are_added_with_their_attributes_and_recall_is_that_of_a_condition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).standard_normal((80, 6)).astype(np.float32)
+    coder = LinearCoder(width=24).fit(X)
+    index = Index(coder, vectors="float16")
+    index.add(X[:40], attributes={"year": np.arange(40)})
+    index.save("my.index")
+    np.save("more.npy", X[40:])
+    pyarrow.csv.write_csv(pa.table({"year": np.arange(40, 80)}), "more.csv")
+    pyarrow.csv.write_csv(pa.table({"month": np.arange(40)}), "other.csv")
+    add = ["index", "add", "my.index", "more.npy", "--attributes"]
+    assert nestcode_command(*add, "more.csv").returncode == 0
+    assert Index.open("my.index").matching("year >= 60").tolist() == list(range(60, 80))
+    assert "name it to index.add_columns first" in " ".join(nestcode_command(*add, "other.csv").stderr.split())
+    assert "there is no file none.csv" in " ".join(nestcode_command(*add, "none.csv").stderr.split())
+    assert len(Index.open("my.index")) == 80
+    for command in ("evaluate", "tune"):
+        found = nestcode_command(command, "my.index", "more.npy", "--filter", "year < 50", "-k", "3", "--json")
+        assert json.loads(found.stdout)["recall"] > 0.8
+        wrong = nestcode_command(command, "my.index", "more.npy", "--filter", "yaer < 50")
+        assert wrong.returncode != 0
+        assert "columns must be those of the index, year, got 'yaer'" in " ".join(wrong.stderr.split())

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from nestcode import Codes, Index, LinearCoder
@@ -66,6 +67,38 @@ def test_parts_do_not_depend_on_the_shards(tmp_path: Path) -> None:
     one = encoded(tmp_path / "one", np.array_split(np.arange(2000), 7), vectors="float16")
     other = encoded(tmp_path / "other", np.array_split(RNG.permutation(2000), 3), vectors="float16")
     assert contents(merge_shards(one, tmp_path / "a", 3)) == contents(merge_shards(other[::-1], tmp_path / "b", 3))
+
+
+def test_attributes_stay_with_their_items_whatever_the_shards(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "lang": pa.array([["en", "de", "fr", None][i % 4] for i in range(2000)]).dictionary_encode(),
+            "title": [f"item {i}" for i in range(2000)],
+        }
+    )
+
+    def shards(name: str, divided: list[np.ndarray]) -> list[Path]:
+        return [
+            encode_shard(X[rows], IDS[rows], tmp_path / name / str(place), CODER, attributes=table.take(rows))
+            for place, rows in enumerate(divided)
+        ]
+
+    one = shards("one", np.array_split(np.arange(2000), 5))
+    with Index.open(one[0], mode="a") as index:
+        index.remove(IDS[:100])
+        index.commit()
+    other = shards("other", np.array_split(RNG.permutation(np.arange(100, 2000)), 2))
+    parts = merge_shards(one, tmp_path / "a", 3)
+    assert contents(parts) == contents(merge_shards(other, tmp_path / "b", 3))
+    merged, rest = Index.open(parts), np.arange(100, 2000)
+    assert merged.attributes(IDS[rest]).to_pylist() == table.take(rest).to_pylist()
+    wanted = [i for i in rest if i % 4 == 1]
+    assert merged.matching("lang = 'de'").tolist() == sorted(IDS[wanted])
+    with pytest.raises(InvalidInput, match="is not the shard of these items"):
+        encode_shard(X[:1000], IDS[:1000], tmp_path / "other" / "0", CODER, attributes=table.slice(0, 1000))
+    bare = encode_shard(X[:5], IDS[:5] + 10_000, tmp_path / "bare", CODER)
+    with pytest.raises(InvalidInput, match="differ in attributes"):
+        merge_shards([*one, bare], tmp_path / "c", 2)
 
 
 def test_removed_items_stay_out(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(place / "items.npy", cut)
     rows = cut.reshape(COUNT, -1).astype(np.float32) / 255
     index = nc.Index(nc.LinearCoder(32).fit(rows))
-    index.add(rows)
+    index.add(rows, attributes={"even": np.arange(COUNT) % 2 == 0, "<b>": [f"<i>{i}" for i in range(COUNT)]})
     index.save(place / "index")
     (place / "streams").mkdir()
     (place / "streams" / "china.nest").write_bytes(nc.compress_images([sample_images()["china"][:64, :96]]))
@@ -94,6 +94,26 @@ def test_a_click_on_a_result_makes_it_the_query(page: Any, url: str) -> None:
     page.keyboard.press("Enter")
     page.locator("#status.error").wait_for()
     assert "99999" in page.locator("#status").inner_text()
+
+
+def test_a_condition_limits_what_is_found_and_hits_have_their_columns(page: Any, url: str) -> None:
+    page.goto(url)
+    page.locator("#found img").first.wait_for()
+    assert "even (bool), <b> (string)" in page.locator("#known-columns").inner_text()
+    for condition, rest in (("even = TRUE", 0), ("NOT even", 1)):
+        page.locator("#condition").fill(condition)
+        with page.expect_response(re.compile("/v1/search$")):
+            page.keyboard.press("Enter")
+        expect(page.locator("#found .attributes b").first).to_have_text("even")
+        expect(page.locator("#found .attributes > span").first).to_have_text(f"even {str(not rest).lower()}")
+        for button in page.locator("#found button").all():
+            item = int(button.get_attribute("title").removeprefix("Item "))
+            assert item % 2 == rest
+            assert f"<b> <i>{item}" in button.inner_text()
+    page.locator("#condition").fill("odd = TRUE")
+    page.keyboard.press("Enter")
+    page.locator("#status.error").wait_for()
+    assert "got 'odd' at character 1" in page.locator("#status").inner_text()
 
 
 def test_show_asks_again_for_an_image_that_was_chosen(page: Any, url: str, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_the_client_takes_what_the_index_takes(client: Client, index: Index, row
     assert client.encode(rows[:0]) == index.codes([])
     client.add(rows[:0], ids=[])
     client.remove([])
-    for wrong in ([0, 1, 1], "abc"):
+    for wrong in ([0, 1, 1], b"abc"):
         with pytest.raises(InvalidInput, match="filter must be ids"):
             client.search(rows[0], filter=wrong)
 

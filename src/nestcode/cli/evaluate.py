@@ -22,6 +22,10 @@ SearchMetric = Annotated[
 Vectors = Annotated[
     Path | None, typer.Option(help="A .npy file of the original vectors by id: searches rerank by them.")
 ]
+Condition = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="CONDITION", help="Search among items for which this holds: \"lang = 'en'\"."),
+]
 Exact = Annotated[
     Path | None,
     typer.Option(help="The same file for searches that rank by codes: it only tells the true neighbors."),
@@ -43,6 +47,7 @@ def evaluate(
     metric: SearchMetric = None,
     vectors: Vectors = None,
     exact: Exact = None,
+    condition: Condition = None,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
@@ -59,7 +64,9 @@ def evaluate(
     known = true_neighbors(vectors, exact, codes=codes)
     with Index.open(paths) as opened:
         rows = read_queries(opened, queries, array, size, codes=codes)
-        found = opened.evaluate(rows, k, candidates=candidates, rerank=rerank, metric=metric, threads=threads, **known)
+        found = opened.evaluate(
+            rows, k, candidates=candidates, rerank=rerank, metric=metric, threads=threads, filter=condition, **known
+        )
         by_codes = codes or not (known or opened.vector_type)
     report(found, k, by_codes=by_codes, as_json=as_json)
 

@@ -46,6 +46,7 @@ FoldersFirst = Annotated[
     ),
 ]
 Ids = Annotated[Path | None, typer.Option(help="A .npy file with one id per item.", show_default="consecutive")]
+TableFile = Annotated[Path | None, typer.Option(help="A .parquet or .csv file with a row of attributes for each item.")]
 
 
 @index.command(
@@ -64,9 +65,7 @@ def build(
         typer.Option(help="Store the vectors too, as this type; searches rerank by them.", show_default="codes only"),
     ] = None,
     ids: Ids = None,
-    attributes: Annotated[
-        Path | None, typer.Option(help="A .parquet or .csv file with a row of attributes for each item.")
-    ] = None,
+    attributes: TableFile = None,
     graph: Annotated[
         bool,
         typer.Option(
@@ -177,6 +176,7 @@ def add(
     path: Folder,
     data: Data,
     ids: Ids = None,
+    attributes: TableFile = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items with the same ids.")] = False,
     codes: AreCodes = False,
     array: ArrayName = None,
@@ -188,9 +188,12 @@ def add(
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
+    columns = None if attributes is None else _read_table(attributes)
     with Index.open(path, mode="a") as opened:
         known = read_codes(data, array, opened.coder, opened.width) if codes else None
-        count = _add(opened, data, ids, codes=known, array=array, size=size, replace=replace)
+        count = _add(
+            opened, data, ids, codes=known, array=array, size=size, replace=replace, attributes=columns
+        )  # fmt: skip
         opened.commit()
         _report([path], opened, as_json=as_json, added=count)
 
@@ -307,7 +310,7 @@ def _read_table(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: give a table with a row for each item")
     module = "pyarrow.parquet" if path.suffix == ".parquet" else "pyarrow.csv"
-    reader = import_extra(module, extra="arrow", purpose="nestcode index build --attributes")
+    reader = import_extra(module, extra="arrow", purpose="--attributes")
     try:
         return reader.read_table(path) if path.suffix == ".parquet" else reader.read_csv(path)
     except (ValueError, OSError) as error:  # Arrow's are one or the other

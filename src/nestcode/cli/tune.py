@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from nestcode.cli.evaluate import Exact, Neighbors, SearchMetric, Vectors, report, true_neighbors
+from nestcode.cli.evaluate import Condition, Exact, Neighbors, SearchMetric, Vectors, report, true_neighbors
 from nestcode.cli.index import Folder
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Size, Threads, messages
 from nestcode.cli.search import read_queries
@@ -18,6 +18,7 @@ def tune(
     metric: SearchMetric = None,
     vectors: Vectors = None,
     exact: Exact = None,
+    condition: Condition = None,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
@@ -34,7 +35,9 @@ def tune(
     with Index.open(path, mode="a") as opened:
         rows = read_queries(opened, queries, array, size, codes=codes)
         with messages().status("Measuring"):
-            found = opened.tune(rows, k, target_recall=target_recall, metric=metric, threads=threads, **known)
+            found = opened.tune(
+                rows, k, target_recall=target_recall, metric=metric, threads=threads, filter=condition, **known
+            )
         opened.commit()
         by_codes = codes or not (known or opened.vector_type)
     report(found, k, by_codes=by_codes, as_json=as_json)

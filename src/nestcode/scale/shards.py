@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -25,13 +25,16 @@ from nestcode.errors import InvalidInput
 from nestcode.index import Index
 from nestcode.index.manifest import MANIFEST
 from nestcode.index.ordered import key_of
-from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.segment import LiveSegment, Segment, gather_attributes
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.searcher import StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorType
 from nestcode.storage import make_folder, sync_folder, write_atomic
+
+if TYPE_CHECKING:
+    from nestcode.search.attributes import Attributes
 
 AnyPath = str | os.PathLike[str]
 PLAN = "plan.json"  # what the parts in a folder, or a shard, are of
@@ -48,6 +51,7 @@ def encode_shard(
     *,
     width: int | None = None,
     vectors: VectorType | None = None,
+    attributes: Any = None,
 ) -> Path:
     """Encode items, write them to a folder as a sorted shard, and return its path.
 
@@ -68,24 +72,31 @@ def encode_shard(
         coder: a fitted coder, the same for all shards; without one, items are `Codes`.
         width: how many leading bits are kept; all by default.
         vectors: store the vectors too, as "float16", "int8" or "float32".
+        attributes: columns to filter by, a row for each item, as `Index.add` takes them; all shards have the same.
 
     """
     known = check_ids(ids)
     whole = items.width if isinstance(items, Codes) and coder is None else None
     shard = Index(coder, width=width or whole, vectors=vectors)
-    plan = {
+    plan: dict[str, Any] = {
         "coder": None if coder is None else coder.fingerprint,
         "width": shard.width,
         "vectors": vectors,
         "checksum": _input_checksum(items, known),
     }
+    if attributes is not None:
+        from nestcode.search.attributes import Attributes
+
+        attributes = Attributes.read(attributes, len(known))
+        plan["attributes"] = [dict(attributes.schema), hashlib.sha256(attributes.file().data).hexdigest()]
+        attributes = attributes.table()
 
     def plan_of(folder: Path) -> bytes:
         manifest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()  # another after each change
         return json.dumps({**plan, "manifest": manifest}).encode()
 
     def write(folder: Path) -> None:
-        shard.add(items, known)
+        shard.add(items, known, attributes=attributes)
         shard.save(folder)
         write_atomic(folder / PLAN, plan_of(folder))
 
@@ -238,6 +249,7 @@ def _summary(shards: AnyPath | Sequence[AnyPath]) -> dict[str, Any]:
         "coder": None if commit.coder is None else commit.coder.fingerprint,
         "width": commit.width,
         "vectors": None if commit.vector_format is None else commit.vector_format.dtype,
+        "columns": None if commit.schema is None else dict(commit.schema),
         "items": sum(len(segment.live_ids()) for segment in commit.segments),
         "checksum": sum(map(_checksum, commit.segments)) % 2**64,
     }
@@ -309,7 +321,9 @@ def _merged(commit: Commit, spans: Sequence[_Span]) -> Commit:
         twice = some_ids(np.unique(ids[1:][again]))
         raise InvalidInput(f"ids must be distinct among all shards, but {twice} not: encode again")
     vectors = StoredVectors.gather(stored, order) if stored else None
-    segment = Segment.build(Codes.unchecked(packed, commit.width), ids, vectors, StoredLayouts(commit.coder))
+    own = [(_attributes(span), len(span)) for span in spans if len(span)]
+    columns, codes = gather_attributes(own, order), Codes.unchecked(packed, commit.width)
+    segment = Segment.build(codes, ids, vectors, StoredLayouts(commit.coder), columns)
     return replace(commit, segments=(LiveSegment(segment),))
 
 
@@ -330,6 +344,14 @@ def _copy(span: _Span, ids: NDArray[np.int64], packed: Bytes) -> StoredVectors |
     vectors = None if segment.vectors is None else segment.vectors[positions]
     _unmap_pages(segment)
     return vectors
+
+
+def _attributes(span: _Span) -> "Attributes | None":
+    """Return the attributes of a span, verified, where its shard has some."""
+    whole = span.segment.attributes
+    own = None if whole is None else whole[span.positions]
+    _unmap_pages(span.segment)
+    return own
 
 
 def _unmap_pages(segment: LiveSegment) -> None:

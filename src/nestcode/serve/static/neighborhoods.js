@@ -4,6 +4,7 @@ import { guarded, say } from "./status.js";
 
 const $ = (id) => document.getElementById(id);
 const SHOWN = 60;
+const COLUMNS = 6; // shown with each hit
 let info;
 let query = { ids: [0] }; // as /v1/nested takes it
 let counts = [];
@@ -15,6 +16,9 @@ export async function start(served) {
   $("item").max = Math.max(info.count - 1, 0);
   $("text-query").hidden = !info.texts;
   $("image-query").hidden = !takesImages();
+  const known = Object.entries(info.columns ?? {});
+  $("condition-query").hidden = $("known-columns").hidden = !known.length;
+  $("known-columns").textContent = `Conditions compare ${known.map(([name, kind]) => `${name} (${kind})`).join(", ")}, as in ${example(known)}.`;
   $("pick").addEventListener("submit", (event) => { event.preventDefault(); choose(); });
   $("item").addEventListener("change", () => $("item").value && pick(Number($("item").value)));
   $("random").addEventListener("click", () => pick(Math.floor(Math.random() * info.count)));
@@ -31,7 +35,17 @@ export async function start(served) {
     addEventListener("paste", (event) => event.clipboardData.files[0] && useImage(event.clipboardData.files[0]));
   }
   if (!info.count) return say("The index is empty.");
-  await pick(Math.floor(0.75 * info.count)); // the first items are often alike, such as a sky
+  await useItem(Math.floor(0.75 * info.count)); // the first items are often alike, such as a sky
+}
+
+/** Return a condition on one of the columns, in the words of the server. */
+function example(columns) {
+  const values = { string: "'text'", category: "'text'", strings: "'text'", bool: "TRUE", date: "'2024-05-01'", bytes: "NULL" };
+  const [name, kind] = columns.find(([, other]) => other !== "bytes" && other !== "string") ?? columns[0] ?? ["year", "int64"];
+  const quoted = /^[A-Za-z_]\w*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
+  if (kind === "strings") return `array_contains(${quoted}, 'text')`;
+  if (kind === "bytes") return `${quoted} IS NOT NULL`;
+  return `${quoted} = ${values[kind] ?? (kind.startsWith("timestamp") ? "'2024-05-01 12:00'" : "5")}`;
 }
 
 const takesImages = () => info.image?.layout === "channels first";
@@ -39,15 +53,17 @@ const takesImages = () => info.image?.layout === "channels first";
 const choose = guarded(async () => {
   const text = $("text").value.trim();
   if (text && info.texts) await use({ texts: [text] }, textOf(text));
-  else if ($("item").value) await pick(Number($("item").value));
+  else if ($("item").value) await useItem(Number($("item").value));
   else await use(query, $("query").firstChild); // an image of the user, or the last text
 });
 
-const pick = guarded(async (id) => {
+async function useItem(id) {
   $("text").value = "";
   $("item").value = id;
   await use({ ids: [id] }, await picture(id));
-});
+}
+
+const pick = guarded(useItem);
 
 /** Use an image of the user: cropped, resized and laid out as the items of the index are. */
 const useImage = guarded(async (file) => {
@@ -100,27 +116,45 @@ async function move() {
 }
 
 async function search() {
-  const k = Math.min(30, info.limits.k);
-  const found = await post("/v1/search", { ...query, k });
+  const asked = { ...query, k: Math.min(30, info.limits.k) };
+  const condition = $("condition").value.trim();
+  const columns = Object.keys(info.columns ?? {}).filter((name) => info.columns[name] !== "bytes").slice(0, COLUMNS);
+  if (condition) asked.filter = condition;
+  if (columns.length) asked.columns = columns;
+  const found = await post("/v1/search", asked);
   const micros = found.milliseconds === null ? "" : `, ${number(Math.round(1000 * found.milliseconds))} µs`;
   $("found-title").textContent = `Search by distance: ${number(found.compared[0])} items compared${micros}`;
-  await fill($("found"), found.ids[0], found.distances[0]);
+  await fill($("found"), found.ids[0], found.distances[0], found.attributes?.[0]);
 }
 
 const number = (value) => value.toLocaleString("en");
 const shown = (distance) => (Math.abs(distance) < 1e-9 ? "0" : distance.toPrecision(3)); // an item and itself differ by rounding
 
-async function fill(grid, ids, distances) {
+async function fill(grid, ids, distances, attributes) {
   const buttons = await Promise.all(ids.map(async (id, place) => {
     const button = document.createElement("button");
     button.type = "button";
     button.title = `Item ${id}`;
     button.append(await picture(id));
     if (distances) button.append(Object.assign(document.createElement("small"), { textContent: shown(distances[place]) }));
+    if (attributes) button.append(described(attributes[place]));
     button.addEventListener("click", () => { $("item").value = id; pick(id); });
     return button;
   }));
   grid.replaceChildren(...buttons);
+}
+
+/** Return attributes as a list of names and values; what is null or empty is left out. */
+function described(attributes) {
+  const list = Object.assign(document.createElement("span"), { className: "attributes" });
+  for (const [name, value] of Object.entries(attributes)) {
+    const content = Array.isArray(value) ? value.join(", ") : String(value ?? "");
+    if (!content) continue;
+    const row = document.createElement("span");
+    row.append(Object.assign(document.createElement("b"), { textContent: name }), ` ${content.slice(0, 200)}`);
+    list.append(row);
+  }
+  return list;
 }
 
 const pictures = new Map(); // by id; what is shown again is not fetched again
