@@ -5,6 +5,7 @@ Positions count through all runs: those that are searched by inverted lists, the
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class PreparedSnapshot:
         self.rows = [run.codes.packed for run in self.runs]  # their codes
         self._searchers: dict[tuple[SearchMetric, Reranker], _core.RowSearcher] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self.gathered: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # bytes that selections keep of vectors
 
     @lazy_property
     def lists(self) -> _core.Lists | None:

@@ -13,7 +13,7 @@ from nestcode.search.runs import Positions
 from nestcode.search.vectors import BESIDE_CODES, NO_SCALES, RunVectors, StoredVectors
 from nestcode.search.zeros import DISTANCE
 
-GATHERED_BYTES = 1 << 24  # of the vectors of few items, which later scans read side by side
+GATHERED_BYTES = 1 << 26  # of the vectors that scans read side by side, for all filters of a snapshot together
 
 
 class Selection:
@@ -71,17 +71,19 @@ class Selection:
     def scanned(self, vectors: RunVectors) -> tuple[_core.VectorRuns, Positions]:
         """Return vectors of all runs, and the positions of the items among them.
 
-        From the second scan on, few items are read side by side: each of them alone, anywhere in memory, takes longer
-        than it takes to compare.
+        From the second scan on, the items are read side by side while there is room: each of them alone, anywhere in
+        memory, takes longer to read than to compare.
         """
         known = self._gathered.get(vectors)
         if known is None:
-            known = vectors.core, self.positions
-            few = self.count < self.prepared.stored and 4 * vectors.features * self.count <= GATHERED_BYTES
-            if vectors in self._scanned and few and not vectors.in_files:
+            known, gathered = (vectors.core, self.positions), self.prepared.gathered
+            nbytes = 4 * vectors.features * self.count
+            fits = self.count < self.prepared.stored and sum(list(gathered.values())) + nbytes <= GATHERED_BYTES
+            if vectors in self._scanned and fits and not vectors.in_files:
                 rows = StoredVectors(vectors.rows(self.positions.astype(np.int64)), NO_SCALES)
                 known = RunVectors([rows]).core, np.arange(self.count, dtype=np.uint32)
                 self._gathered[vectors] = known
+                gathered[self] = gathered.get(self, 0) + nbytes
             self._scanned.add(vectors)
         return known
 
