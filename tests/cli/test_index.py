@@ -50,6 +50,14 @@ def test_an_index_that_trials_choose_is_the_librarys(built: Path) -> None:
     assert run("--quiet", "index", "build", built / "v.npy", "-o", built / "quiet").output == f"{built / 'quiet'}\n"
 
 
+def test_health_is_that_of_the_index(built: Path) -> None:
+    fine("index", "build", built / "v.npy", "-o", built / "sound")
+    assert fine("index", "health", built / "sound", "-k", 5).startswith("400 items, recall@5 1.000 ± 0.000: healthy")
+    found = json.loads(fine("index", "health", built / "sound", "--json"))
+    assert (found["ok"], found["recall"], found["problems"]) == (True, 1.0, [])
+    assert "target_recall must be above 0" in refused("index", "health", built / "sound", "-t", 2)
+
+
 def test_an_interrupt_of_the_trials_builds_the_best_so_far(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def first_of(*arguments: Any) -> Iterator[Any]:
         yield next(run_trials(*arguments))

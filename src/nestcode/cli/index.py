@@ -1,6 +1,7 @@
 """`nestcode index`: build, update, compact and verify an index."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -263,6 +264,26 @@ def verify(paths: Folders, as_json: AsJson = False) -> None:
         if as_json:
             print(json.dumps({**_named(paths), "intact": False, "error": str(error)}))
         raise
+
+
+@index.command(epilog="Example: nestcode index health my.index")
+def health(
+    paths: Folders,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many nearest items recall counts.")] = 10,
+    target_recall: Annotated[
+        float, typer.Option("--target-recall", "-t", help="The least recall@k that is healthy.")
+    ] = 0.9,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the recall of stored items, and say whether the index has outgrown its choice or the data changed."""
+    from nestcode.index import Index
+
+    with Index.open(paths) as opened, messages().status("Measuring"):
+        found = opened.health(k, target_recall=target_recall)
+    if as_json:
+        print(json.dumps({**_named(paths), **asdict(found), "ok": found.ok}))
+    else:
+        print(found)
 
 
 def _check_folder(out: Path, *inputs: str | Path | None, force: bool) -> bool:

@@ -12,10 +12,12 @@ What a write does, in the words of storage engines (an LSM-tree):
     commit ──▶ new files, then the manifest, atomically                         store.py, manifest.py
 
 `Index` (index.py) composes these; what it answers (reader.py) comes from a snapshot and a searcher (`nestcode.search`).
-The prefix tree (tree.py) is a sorted array of codes; a snapshot's runs are searched as a forest of them.
+The prefix tree (tree.py) is a sorted array of codes; a snapshot's runs are searched as a forest of them. Whether an
+index still suits its items is health.py's.
 """
 
+from nestcode.index.health import Health
 from nestcode.index.index import Index
 from nestcode.index.tree import Neighborhood, Neighborhoods, PrefixTree
 
-__all__ = ["Index", "Neighborhood", "Neighborhoods", "PrefixTree"]
+__all__ = ["Health", "Index", "Neighborhood", "Neighborhoods", "PrefixTree"]

@@ -22,7 +22,7 @@ from nestcode.errors import InvalidInput
 from nestcode.index.autotune.choice import Choice, Preference
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
-from nestcode.index.reader import IndexReader
+from nestcode.index.reader import IndexReader, check_recall
 from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
@@ -35,6 +35,7 @@ from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
 
 if TYPE_CHECKING:
+    from nestcode.index.health import Health
     from nestcode.search.attributes import Attributes
 
 SAMPLE = 1000  # rows of an addition whose rounding is measured
@@ -412,6 +413,36 @@ class Index(IndexReader):
         reader = object.__new__(Index)
         reader._begin(replace(contents, segments=tuple(segments), graph=True), store=None)
         return reader
+
+    def health(self, k: int = 10, *, target_recall: float | None = None, queries: int = 200, seed: int = 0) -> Health:
+        """Return whether the index still suits its items, and the call that mends it where it does not.
+
+        >>> from nestcode.data import digits
+        >>> X, _ = digits()
+        >>> index = Index.build(X)
+        >>> print(index.health())
+        1,797 items, recall@10 1.000 ± 0.000: healthy
+        >>> index.health().ok
+        True
+
+        Stored items are searched for, and do not count themselves. An index has outgrown its choice where its inverted
+        lists would be eight times as many for the items that it has now. The data has changed where the codes of the
+        newest items, those of the largest ids, have 1.5 times the error that the coder was fitted to. Without stored
+        vectors only the number of lists is looked at: give queries to `evaluate`.
+
+        Args:
+            k: how many nearest items recall counts.
+            target_recall: the least recall that is healthy; by default the one that `build` was asked for, or 0.9.
+            queries: how many items are searched for.
+            seed: of their choice.
+
+        """
+        from nestcode.index.health import TARGET, check_health
+
+        check_int(k, "k", least=1)
+        check_int(queries, "queries", least=1)
+        asked = self.choice.recall if isinstance(self.choice, Choice) else TARGET
+        return check_health(self, k, asked if target_recall is None else check_recall(target_recall), queries, seed)
 
     # files
 

@@ -57,6 +57,11 @@ class IndexReader:
         raise _fixed("graph", "make another with Index(coder, graph=True), and merge this one into it")
 
     @property
+    def graph_pending(self) -> bool:
+        """Whether a graph is still to be built: until then searches find less; `wait` waits for it."""
+        return self.graph and compaction.pick_for_graph(self._live.current.segments) is not None
+
+    @property
     def effort(self) -> Effort | None:
         """The effort of searches that name none: `tune` chooses it, and files keep it."""
         return self._effort
@@ -481,8 +486,7 @@ class IndexReader:
         An index of several folders is only read, so it forgets the choice: open each folder with mode="a", give it the
         same `effort`, and commit.
         """
-        if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
-            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}: 0.95 is 95 %")
+        check_recall(target_recall)
         self._live.wait()
         how: dict[str, Any] = {"rank": rank, "metric": metric, "vectors": vectors, "filter": filter}
         trials = self._trials(queries, k, exact, threads=threads, **how)
@@ -544,6 +548,13 @@ class IndexReader:
             return condition_filter(wanted, snapshot.schema)
         make = filter_of if lasting else self._recent.of
         return make(wanted, snapshot.largest, self._largest)
+
+
+def check_recall(target: float) -> float:
+    """Return a target recall, or raise."""
+    if not isinstance(target, float | int | np.floating) or not 0 < target <= 1:
+        raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target!r}: 0.95 is 95 %")
+    return float(target)
 
 
 def _is_condition(wanted: object) -> bool:
