@@ -23,7 +23,7 @@ from nestcode.images import stream as image_stream
 from nestcode.index import buffer, compaction, live, manifest, store
 from nestcode.search import graph
 from nestcode.search import scorer as scorer_module
-from nestcode.search.searcher import scorer_for
+from nestcode.search.preparation import scorer_for
 from nestcode.serve import batching
 from nestcode.stores import LmdbStore, PostgresStore, neighborhood
 from nestcode.streams import format as stream_format

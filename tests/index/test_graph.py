@@ -90,8 +90,10 @@ def test_searches_pack_no_graph_that_was_built_or_waited_for(tmp_path: Path, mon
 def prepared_graph(index: Index) -> preparation.PreparedGraph:
     """What searches prepared of the graph of the first segment."""
     graph = index._live.current.segments[0].graph
-    (found,) = [cache._graphs[graph] for _, cache in index._searcher._caches.values()]
-    return found
+    found: list[preparation.PreparedGraph] = [
+        cache._parts[graph]["graph"][1] for cache in index._searcher._caches.values() if graph is not None
+    ]
+    return found[0]
 
 
 @pytest.mark.parametrize("vectors", [None, "float16", "int8"])

@@ -16,8 +16,7 @@ from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search.planner import UNBOUNDED
-from nestcode.search.prepared import DECODED_BYTES
+from nestcode.search.planner import DECODED_BYTES, UNBOUNDED
 from nestcode.search.request import Request
 from nestcode.search.selection import Selection
 from tests import twins
@@ -206,7 +205,7 @@ def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: An
     selection, queries = prepare(kind, metric, 20, np.random.default_rng(0))
     prepared, count = selection.prepared, selection.count
     estimated, positions, compared = estimate(selection, queries, metric, 10**6, count)
-    batch = Request(coder, coder.encode, queries, metric=metric).batch(prepared.scorer, 0, 5)
+    centered = queries.astype(float) - _mean(selection)
     assert (compared == count).all()
     assert (np.diff(estimated, axis=1) >= 0).all()
     for q, row in enumerate(positions):
@@ -215,7 +214,7 @@ def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: An
         if metric == "inner":
             true = 2 * (true + queries[q].astype(float) @ _mean(selection))
         else:
-            true -= float(batch.outside[q]) + (batch.coefficients[q].astype(float) ** 2).sum()
+            true -= (centered[q] ** 2).sum()
         if kind == "residual":
             np.testing.assert_allclose(estimated[q], true, rtol=1e-4, atol=1e-3)
         else:
@@ -350,15 +349,15 @@ def recorded() -> Recorder:
         {"filter": [5]},
     ]
     files = (
-        "adc", "decoded", "fastscan", "planner", "prepared", "preparation", "scan", "scanned_codes", "scorer",
-        "searcher", "selection", "vectors",
+        "adc", "decoded", "execution", "fastscan", "planner", "prepared", "preparation", "projected", "scan", "scorer",
+        "selection", "vectors",
     )  # fmt: skip
     modules = ["coders.scalar_quantizer", *(f"search.{name}" for name in files)]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(f"nestcode.{module}._core", recorder)
         for kind, decoded in product(("linear", "residual", "cell"), (0, DECODED_BYTES)):
-            patch.setattr("nestcode.search.prepared.DECODED_BYTES", decoded)
+            patch.setattr("nestcode.search.planner.DECODED_BYTES", decoded)
             index = Index(fitted(kind, "l2"), width=19)
             grow(index, vectors[:500], np.random.default_rng(0))
             for option, candidates in product(options, (60, 10**6)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nestcode.search.prepared import DECODED_BYTES
+from nestcode.search.planner import DECODED_BYTES
 
 
 @cache
@@ -19,4 +19,4 @@ def filled_of(module: ModuleType, expanded: int) -> Any:
 def expanded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes are compared as they are, or as vectors."""
     monkeypatch.setattr(request.module, "filled", filled_of(request.module, request.param))
-    monkeypatch.setattr("nestcode.search.prepared.DECODED_BYTES", request.param)
+    monkeypatch.setattr("nestcode.search.planner.DECODED_BYTES", request.param)

@@ -12,10 +12,10 @@ from nestcode import AdaptiveCoder, Codes, LinearCoder
 from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.errors import InvalidInput, NotFitted
-from nestcode.search import asymmetric_distances, scanned_codes
+from nestcode.search import asymmetric_distances
 from nestcode.search.adc import group_bits, regroup
 from nestcode.search.fastscan import GROUP_BITS, _most_groups
-from nestcode.search.searcher import scorer_for
+from nestcode.search.preparation import scorer_for
 from tests import twins
 from tests.search.searching import ERROR, Q, X, fitted
 
@@ -73,16 +73,13 @@ def test_as_many_bit_planes_are_scanned_as_fit(seed: int, first: int, most: int)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_norms_of_items_are_those_of_decoding_all_at_once(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_of_items_are_those_of_what_they_decode_to(metric: str) -> None:
     coder = fitted("residual", metric)
-    codes, how = coder.encode(X[:100]), scanned_codes.scanned_format(scorer_for(coder, 24), 24)
-    assert how is not None
-    whole = how.prepare(codes)
-    monkeypatch.setattr(scanned_codes, "PIECE", 16)
-    parts = how.prepare(codes)
-    assert np.array_equal(parts.codes, whole.codes)
-    np.testing.assert_allclose(parts.squares, whole.squares, rtol=1e-5)
-    np.testing.assert_allclose(parts.norms, whole.norms, rtol=1e-5)
+    codes, scorer = coder.encode(X[:100]), scorer_for(coder, 24).decodable
+    assert scorer is not None
+    squares, full = scorer.norms(codes)
+    np.testing.assert_allclose(squares, np.square(coder.coefficients(codes)).sum(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(full, np.square(coder.decode(codes)).sum(axis=1), rtol=1e-4)
 
 
 def test_mistakes_are_named() -> None:

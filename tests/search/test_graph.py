@@ -1,18 +1,52 @@
 """The graph navigated by nested codes, against exact neighbors and a plain greedy search."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import nestcode as nc
-from nestcode import metrics
+from nestcode import _core, metrics
 from nestcode.coders.base import Metric
-from nestcode.search.graph import DEGREE, Graph, GraphHits, Navigator, bitmap, build_graph, entry_points, make_records
+from nestcode.search.filters import ALL_ALLOWED, bitmap
+from nestcode.search.graph import DEGREE, Navigator, build_graph, entry_points, make_records
 
 MISSING = 2**32 - 1
 STARTS = 8  # entry points that a walk begins at
+
+
+class GraphHits(NamedTuple):
+    """The nearest items of queries in a graph; missing ones come last, at infinite distance and position 2^32 - 1."""
+
+    positions: NDArray[np.uint32]  # (queries, k), nearest first
+    distances: NDArray[np.float32]  # (queries, k)
+    visited: NDArray[np.int64]  # (queries,): nodes
+
+
+class Graph:
+    """A graph that the core searches; with vectors, hits are ranked by distance, otherwise by estimated distance."""
+
+    def __init__(self, navigator: Navigator, records: _core.GraphRecords, vectors: Any = None) -> None:
+        self.metric, self.core = navigator.coder.metric_, _core.Graph(records, navigator.core, vectors)
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        ef: int,
+        *,
+        metric: Any = None,
+        allowed: NDArray[np.uint64] = ALL_ALLOWED,
+        most: int = 1 << 32,
+        threads: int = 1,
+    ) -> GraphHits:
+        """Return the k nearest of the allowed items, until `most` nodes are visited."""
+        count = len(queries)
+        distances, positions = np.empty((count, k), np.float32), np.empty((count, k), np.uint32)
+        visited, metric = np.empty(count, np.int64), metric or self.metric
+        self.core.search(queries, metric, ef, allowed, distances, positions, visited, most, threads)
+        return GraphHits(positions, distances, visited)
 
 
 class Scene:
@@ -255,8 +289,6 @@ def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
 def test_errors(scene: Scene) -> None:
     with pytest.raises(nc.errors.InvalidInput, match="LinearCoder or a RotationCoder, got a CellCoder: fit"):
         Navigator(nc.CellCoder(width=32).fit(scene.base))
-    with pytest.raises(nc.errors.InvalidInput, match='metric "l2" cannot be searched by metric "cosine"'):
-        scene.exact().search(scene.queries, k=1, ef=1, metric="cosine")
     with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):
         scene.graph(scene.base[1:])
     with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):

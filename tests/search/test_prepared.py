@@ -16,8 +16,8 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import buffer
 from nestcode.index.segment import LiveSegment, Segment
 from nestcode.search.fastscan import FastScanScorer
+from nestcode.search.preparation import scorer_for
 from nestcode.search.scorer import NO_LAYOUT
-from nestcode.search.searcher import scorer_for
 from tests import twins
 from tests.search.searching import ERROR, ROWS, Q, X, assert_close, assert_same, fill, fitted, kinds, plain
 
@@ -136,7 +136,7 @@ def test_stored_layouts_are_those_that_a_search_would_prepare(kind: str, own: st
     for some in options:
         assert_same(opened.search(Q, 5, candidates=300, **some), prepared.search(Q, 5, candidates=300, **some))
     for one, twin in zip(opened._live.current.segments, prepared._live.current.segments, strict=True):
-        layout = prepared._searcher._caches[False][1]._layouts[twin.segment]
+        layout = prepared._searcher._caches[False]._parts[twin.segment]["layout"][1]
         assert one.layout.format == layout.format
         for name, array in layout.arrays().items():
             assert np.array_equal(one.layout.arrays()[name], array)
@@ -151,7 +151,7 @@ def test_blocks_hold_the_groups_of_all_items_with_their_corrections(kind: str, o
     """The twin decodes groups in NumPy."""
     index = Index(fitted(kind, own))
     index.add(X)
-    scorer = scorer_for(index.coder, index.width)  # type: ignore[arg-type]
+    scorer = scorer_for(index.coder, index.width)
     assert isinstance(scorer, FastScanScorer)
     (segment,) = (one.segment for one in index._live.current.segments)
     layout, scan, codes = segment.layout, scorer._scan, segment.codes

@@ -29,9 +29,10 @@ from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
 from nestcode.search.graph import Items, Navigator, build_graph
+from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
-from nestcode.search.searcher import Searcher, StoredLayouts
+from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
 
 if TYPE_CHECKING:

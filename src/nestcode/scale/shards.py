@@ -29,7 +29,7 @@ from nestcode.index.segment import LiveSegment, Segment, gather_attributes
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import some_ids
 from nestcode.index.store import Commit, Store
-from nestcode.search.searcher import StoredLayouts
+from nestcode.search.preparation import StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorType
 from nestcode.storage import make_folder, sync_folder, write_atomic
 

@@ -1,18 +1,18 @@
 """Search: how codes are scored, and what one query does from call to answer.
 
-    Index.search ──▶ request    what the caller wants, checked once                            request.py, filters.py
-                 ──▶ plan       scan, lists or walk, and how much of it: counts and costs       planner.py
-                 ──▶ operators  of the core, over the bitmap of a selection                    searcher.py, selection.py
-                                  scan    compares all items exactly, in two passes (scan.py, scanned_codes.py)
+    Index.search ──▶ request    what the caller wants, checked once                      request.py, filters.py
+                 ──▶ selection  the items that may be found, of a prepared snapshot      selection.py, prepared.py
+                 ──▶ plan       scan, lists or walk, and how much of it                  planner.py
+                 ──▶ operators  of the core, over the bitmaps of the selection           execution.py
+                                  scan    compares all items exactly, in two passes      scan.py
                                   lists   probes inverted lists; estimates by 4-bit fast-scan, ADC or Hamming distances
                                   walk    visits nodes of a graph; estimates by fast-scan
                  ──▶ rerank     the best estimates by vectors or whole codes; more while others may be nearer
-                 ──▶ Hits       ids, distances, compared                                        hits.py
+                 ──▶ Hits       ids, distances, compared                                 hits.py
 
-`Searcher` (searcher.py) does this on a snapshot (runs.py) that was prepared once (prepared.py, preparation.py). Codes
-that only their coder decodes, and vectors that the caller gives, are reranked by Python: the core finds the candidates.
-Rows that stay in files are requested in batches (read_ahead.py). `Index.evaluate` and `Index.tune` measure recall
-(evaluation.py).
+`Searcher` (searcher.py) walks this way for a snapshot (runs.py). What it computes of a run is kept with the run
+(preparation.py). Codes that only their coder decodes, and vectors that the caller gives, are reranked by Python: the
+core finds the candidates. `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
 `Coder.coefficients`. This package knows coders, and no coder knows this package.

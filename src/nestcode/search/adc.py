@@ -20,9 +20,10 @@ from nestcode.coders import Coder
 from nestcode.coders.base import CodebookLayout
 from nestcode.coders.scalar_quantizer import bits_per_direction
 from nestcode.codes import Codes
-from nestcode.search.decoded import ProjectedScorer
+from nestcode.fork import lazy_property
 from nestcode.search.inverted_lists import all_codes
 from nestcode.search.planner import NS_PER_ADC_BYTE
+from nestcode.search.projected import ProjectedScorer
 from nestcode.search.scorer import NO_NORMS, ScanLayout, SearchMetric
 
 
@@ -124,13 +125,33 @@ class AdcScorer(ProjectedScorer):
 
     def __init__(self, coder: Coder, layout: CodebookLayout, width: int) -> None:
         super().__init__(coder, width)
-        self._codebooks = layout.codebooks[: self.BYTES]
+        self._layout, self._codebooks = layout, layout.codebooks[: self.BYTES]
         self.layout_format = f"norms of {len(self._codebooks)} bytes"
         self.ns_per_estimated = NS_PER_ADC_BYTE * len(self._codebooks)
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
-        return max(0, min(count.bit_length() - 6, self.LIST_BITS, self._width))
+        return max(0, min(count.bit_length() - 6, self.LIST_BITS, self.width))
+
+    @property
+    def decodable(self) -> ProjectedScorer | None:  # type: ignore[override]
+        """The scorer itself, unless entries depend on earlier bytes."""
+        return self if self._layout.exact else None
+
+    @lazy_property
+    def decoder(self) -> _core.CoefficientDecoder:
+        """What the core decodes single codes by."""
+        none = np.zeros((0, 0), dtype=np.float32)
+        return _core.CoefficientDecoder(none, np.zeros(0, dtype=np.int32), none, self._layout.codebooks)
+
+    @lazy_property
+    def scanned_format(self) -> _core.ScannedFormat:
+        """How the core decodes codes to scan them."""
+        return _core.ScannedFormat(self._layout.codebooks)
+
+    def scanned_codes(self, codes: Codes) -> tuple[Bytes, NDArray[np.int64]]:
+        """Return codes as they are."""
+        return codes.packed, np.zeros(0, dtype=np.int64)
 
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
         """Return what the first byte of a list's name decodes to, and what bits of the second add."""

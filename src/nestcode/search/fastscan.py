@@ -24,18 +24,12 @@ from nestcode.coders import Coder
 from nestcode.coders.base import ScalarLayout
 from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.codes import Codes
-from nestcode.search.adc import BitGroups, group_bits
-from nestcode.search.decoded import ProjectedScorer
+from nestcode.fork import lazy_property
+from nestcode.search.adc import BitGroups, group_bits, regroup
 from nestcode.search.inverted_lists import all_codes, default_list_bits
 from nestcode.search.planner import NS_PER_FASTSCAN_BYTE
-from nestcode.search.scorer import (
-    BLOCK,
-    NO_CODEBOOKS,
-    NO_NORMS,
-    PreparedCodes,
-    ScanLayout,
-    SearchMetric,
-)
+from nestcode.search.projected import ProjectedScorer
+from nestcode.search.scorer import BLOCK, NO_CODEBOOKS, NO_NORMS, ScanLayout, SearchMetric
 
 GROUPS = 52  # that are scanned: 208 bits, or the first plane where no bit tells more than another
 MOST_GROUPS = 256  # whose sums fit 16 bits
@@ -140,7 +134,7 @@ def block_starts(counts: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
 class FastScanScorer(ProjectedScorer):
     """4-bit fast-scan over the first bit planes of codes with or without a coarse quantizer."""
 
-    scans_codes = False
+    keeps_decoded = False
 
     def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
         super().__init__(coder, width)
@@ -149,7 +143,7 @@ class FastScanScorer(ProjectedScorer):
         mean = (self.mean, self.mean_square) if by_angle else None
         self._layout, self._scan = layout, FastScan(layout, max(GROUPS, plane), mean)
         self.layout_format = f"fast-scan blocks of {self._scan.columns} bytes" + (" and norms" if by_angle else "")
-        self.ns_per_estimated = NS_PER_FASTSCAN_BYTE * max(self._scan.columns, 1)
+        self.ns_per_estimated, self.bias_unit = NS_PER_FASTSCAN_BYTE * max(self._scan.columns, 1), self._scan.bias_unit
         norms = squared_norms(layout.centroids)
         self._norms: dict[SearchMetric, Floats] = {  # less twice the products with queries: squared distances
             "l2": norms.astype(np.float32),
@@ -163,10 +157,10 @@ class FastScanScorer(ProjectedScorer):
         if not self._layout.ordered:
             return 0  # one list: everything is scanned
         if own == 0:
-            return default_list_bits(count, self._width)
+            return default_list_bits(count, self.width)
         errors = self._layout.planes.errors  # useful bits make lists tighter, others only make more lists
         useful = int(np.argmin(np.append(errors[1:] < USEFUL * errors[:-1], False)))
-        most = min(count.bit_length() - 7, self._width)
+        most = min(count.bit_length() - 7, self.width)
         return own + max(0, min(most - own, useful))
 
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
@@ -188,11 +182,45 @@ class FastScanScorer(ProjectedScorer):
         """Return sorted codes as blocks."""
         return self._scan.lay_out(codes, self.layout_format)
 
-    def prepare(self, codes: Codes, list_starts: NDArray[np.uint32], layout: ScanLayout) -> PreparedCodes:
-        """Return sorted codes with their inverted lists and blocks."""
+    def block_starts(self, list_starts: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return the first block of each centroid, given where inverted lists begin."""
         lists = (len(list_starts) - 1) >> self._layout.centroid_bits  # of each centroid
-        starts = block_starts(np.diff(list_starts[::lists]))[:-1]
-        return PreparedCodes(codes.packed, list_starts, layout, starts, self._scan.bias_unit)
+        return block_starts(np.diff(list_starts[::lists]))[:-1]
+
+    @property
+    def decodable(self) -> ProjectedScorer:  # type: ignore[override]
+        """The scorer itself."""
+        return self
+
+    @lazy_property
+    def decoder(self) -> _core.CoefficientDecoder:
+        """What the core decodes single codes by."""
+        planes, centroids = self._layout.planes, np.ascontiguousarray(self._layout.centroids, dtype=np.float32)
+        return _core.CoefficientDecoder(centroids, planes.allocation, planes.levels, NO_CODEBOOKS)
+
+    @lazy_property
+    def _bytes(self) -> BitGroups:
+        """Which directions' bits share a byte of scanned codes."""
+        layout = self._layout
+        return group_bits(layout.planes.allocation, layout.centroids.shape[1], layout.centroid_bits)
+
+    @lazy_property
+    def scanned_format(self) -> _core.ScannedFormat:
+        """How the core decodes codes to scan them: by bytes that hold the bits of some directions."""
+        groups, centroids = self._bytes.directions, self._layout.centroids[: None if self._layout.centroid_bits else 0]
+        directions, depths = np.zeros((2, len(groups), max(map(len, groups), default=0)), dtype=np.int32)
+        for g, group in enumerate(groups):
+            directions[g, : len(group)], depths[g, : len(group)] = group, self._bytes.depths[list(group)]
+        return _core.ScannedFormat(
+            directions, depths, self._layout.planes.levels, np.ascontiguousarray(centroids, dtype=np.float32)
+        )
+
+    def scanned_codes(self, codes: Codes) -> tuple[Bytes, NDArray[np.int64]]:
+        """Return codes in that format, and the centroid of each if there is more than one."""
+        centroids = (
+            codes.leading_bits(self._layout.centroid_bits) if self._layout.centroid_bits else np.zeros(0, np.int64)
+        )
+        return regroup(codes.packed, self._bytes), centroids
 
 
 def _choose_parents(centroids: Floats, spread: float) -> Floats:

@@ -17,12 +17,12 @@ from nestcode import _core
 from nestcode.arrays import Ids, StoredIds, as_array, check_ids
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
-from nestcode.search.graph import ALL_ALLOWED, bitmap
 from nestcode.search.runs import Positions, SortedRun
 
 ITEMS_PER_LOOKUP = 512  # of a run, that are tested against a filter while one is looked up by its id
 MASK_BITS_PER_ID = 512  # of a mask that ids are tested by
 RECENT_FILTERS, RECENT_BYTES = 8, 1 << 22  # that are kept, and the largest content of one
+ALL_ALLOWED = np.zeros(0, dtype=np.uint64)  # a bitmap that allows all
 
 
 def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]:
@@ -118,6 +118,14 @@ class Kept:
         return Kept(self.size, words=words)
 
 
+def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return a mask as words of 64 bits, the first item lowest."""
+    packed = np.packbits(mask, bitorder="little")
+    words = np.zeros(len(mask) // 64 + 1, dtype="<u8")
+    words.view(np.uint8)[: len(packed)] = packed
+    return words.astype(np.uint64, copy=False)
+
+
 class Rule(Protocol):
     """What a filter asks of an item."""
 
@@ -170,7 +178,7 @@ class Filter:
         return f"Filter({self._text})"
 
 
-EVERYTHING = Filter(None, "everything")
+EVERYTHING: Filter = Filter(None, "everything")
 Filtering = Filter | str | tuple[str, Sequence[Any]] | ArrayLike | Iterable[int]  # or an expression of pyarrow
 
 

@@ -6,14 +6,14 @@ Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least
 them; a visited item's own distance comes from its vector.
 
     vectors, codes ──Navigator.encode──▶ items ──build_graph──▶ neighbors (n, 32), which an index stores
-                                         items, neighbors ──make_records──▶ records ──Graph.search──▶ hits
+                                         items, neighbors ──make_records──▶ records, which searches read
 
 The leading bits are bit planes, those of a `LinearCoder` or a `RotationCoder`: estimates of other codes take tables for
 each centroid, or 256 entries.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from nestcode.coders.base import ScalarLayout
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.fastscan import GROUP_BITS, FastScan
-from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import StoredVectors
 
 DEGREE = 32
@@ -34,16 +33,6 @@ ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
 MOST = float(np.finfo(np.float16).max)
-ALL_ALLOWED = np.zeros(0, dtype=np.uint64)
-UNBOUNDED = 1 << 32  # nodes, more than a graph can have
-
-
-class GraphHits(NamedTuple):
-    """The nearest items of queries in a graph; missing ones come last, at infinite distance and position 2^32 - 1."""
-
-    positions: NDArray[np.uint32]  # (queries, k), nearest first
-    distances: Floats  # (queries, k)
-    visited: NDArray[np.int64]  # (queries,): nodes
 
 
 class Rows(Protocol):
@@ -215,78 +204,3 @@ def _empty_aligned(rows: int, columns: int) -> Bytes:
     memory = np.empty(rows * columns + CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + rows * columns].reshape(rows, columns)
-
-
-class Graph:
-    """A graph that is searched.
-
-    >>> from nestcode import LinearCoder
-    >>> X = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
-    >>> coder = LinearCoder(width=64).fit(X)
-    >>> navigator = Navigator(coder)
-    >>> items = navigator.encode(X, coder.encode(X))
-    >>> records = make_records(navigator, items, build_graph(navigator, X, items))
-    >>> graph = Graph(navigator, records, vectors=X)
-    >>> graph.search(X[:3], k=1, ef=20).positions.ravel().tolist()
-    [0, 1, 2]
-
-    Args:
-        navigator: the bits that navigate.
-        records: of `make_records`.
-        vectors: the items in the same order, (n, features), as float32 or float16. With them, hits are ranked by
-            distance; without, by estimated distance, for the caller to rank by full codes.
-
-    """
-
-    def __init__(
-        self,
-        navigator: Navigator,
-        records: _core.GraphRecords,
-        vectors: NDArray[np.float32] | NDArray[np.float16] | None = None,
-    ) -> None:
-        self._metric, self.count = navigator.coder.metric_, records.nodes
-        self.core = _core.Graph(records, navigator.core, vectors)
-
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        ef: int,
-        *,
-        metric: SearchMetric | None = None,
-        allowed: NDArray[np.uint64] = ALL_ALLOWED,
-        most: int = UNBOUNDED,
-        threads: int = 1,
-    ) -> GraphHits:
-        """Return the k nearest items of each query.
-
-        Args:
-            queries: (n, features).
-            k: hits of a query.
-            ef: how many items of least estimated distance to visit; k, if that is more.
-            metric: the coder's, or "inner" with a coder of "l2"; None is the coder's.
-            allowed: a `bitmap` of items that may be returned; an empty one allows all. Others are walked through, so a
-                search that few items are allowed for visits many more than ef.
-            most: how many visited nodes end a walk, which is then given up: `visited` is -1.
-            threads: how many threads share the queries.
-
-        """
-        metric = self._metric if metric is None else metric
-        if metric != self._metric and (self._metric, metric) != ("l2", "inner"):
-            raise InvalidInput(
-                f'a graph of metric "{self._metric}" cannot be searched by metric "{metric}": '
-                "fit a coder with that metric"
-            )
-        count = len(queries)
-        distances, positions = np.empty((count, k), np.float32), np.empty((count, k), np.uint32)
-        visited = np.empty(count, np.int64)
-        self.core.search(queries, metric, ef, allowed, distances, positions, visited, most, threads)
-        return GraphHits(positions, distances, visited)
-
-
-def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Return a mask as words of 64 bits, the first item lowest."""
-    packed = np.packbits(mask, bitorder="little")
-    words = np.zeros(len(mask) // 64 + 1, dtype="<u8")
-    words.view(np.uint8)[: len(packed)] = packed
-    return words.astype(np.uint64, copy=False)

@@ -51,27 +51,6 @@ class ListCentroids:
         }
         self.coarse, self.fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
-    def distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> Floats:
-        """Return the distances from queries to all centroids, (queries, lists), up to a term that all lists share.
-
-        Args:
-            metric: of the search.
-            coefficients: (queries, directions): around 0 for "cosine" and "inner", around the mean for "l2".
-            offsets: (queries,): what all inner products lack.
-
-        """
-        coarse, fine = self._products(coefficients)
-        scales, shifts = self.by_metric[metric]
-        products = (coarse + offsets[:, None])[:, :, None] + fine[:, None]
-        distances: Floats = (products * scales + shifts).reshape(len(coefficients), -1)
-        return distances
-
-    def _products(self, coefficients: Floats) -> tuple[Floats, Floats]:
-        """Return the inner products of queries with the coarse and with the fine parts."""
-        coarse: Floats = coefficients[:, : self.coarse.shape[1]] @ self.coarse.T
-        fine: Floats = coefficients[:, : self.fine.shape[1]] @ self.fine.T
-        return coarse, fine
-
 
 def _without_trailing_zeros(centroids: Floats) -> Floats:
     """Drop the last directions in which all centroids are 0, but for one."""

@@ -36,6 +36,8 @@ EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estim
 LIST_CANDIDATES, LIST_CANDIDATES_SHARE = 10_000, 50  # items, and one in so many of all, that lists estimate by default
 GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
 RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked first, by default: for each hit, and at least
+EXPANDED_BYTES = 8 << 20  # of stored integers that are kept as float32, which one query scans in half the time
+DECODED_BYTES = 64 << 20  # of codes that are kept as vectors: those of bit planes are scanned as they are
 UNBOUNDED = 2**63
 
 Operator = Literal["scan", "lists", "walk"]

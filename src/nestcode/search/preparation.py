@@ -1,18 +1,70 @@
-"""What searches prepare of sorted runs, kept as long as the runs live."""
+"""What searches prepare of sorted runs, by the scorer of their codes, kept as long as the runs live."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nestcode import _core
+from nestcode.arrays import PIECE
+from nestcode.coders import Coder
+from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
+from nestcode.codes import Codes
+from nestcode.errors import DamagedFile
+from nestcode.fork import lazy_property
+from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.graph import Graph, Items, Navigator, make_records
+from nestcode.search.fastscan import FastScanScorer
+from nestcode.search.graph import Items, Navigator, make_records
+from nestcode.search.hamming import HammingScorer
+from nestcode.search.projected import ProjectedScorer
 from nestcode.search.runs import Positions, SortedRun
-from nestcode.search.scanned_codes import ScannedCodes, ScannedFormat, scanned_format
-from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, ScanLayout, Scorer
+from nestcode.search.scorer import NO_LAYOUT, ScanLayout, Scorer
 from nestcode.search.vectors import BESIDE_CODES, NO_SCALES, RunVectors, StoredVectors
+
+Part = TypeVar("Part")
+
+
+def scorer_for(coder: Coder | None, width: int) -> Scorer:
+    """Return the scorer for the first `width` bits of a coder's codes, by their layout, or of bare codes."""
+    layout = None if coder is None else coder.layout(width)
+    if coder is None:
+        return HammingScorer(width)
+    if isinstance(layout, ScalarLayout):
+        return FastScanScorer(coder, layout, width)
+    if isinstance(layout, CodebookLayout):
+        return AdcScorer(coder, layout, width)
+    return DecodedScorer(coder, scorer_for(layout.base if isinstance(layout, BaseLayout) else None, width))
+
+
+class StoredLayouts:
+    """Lays out codes for the searches of an index, which stores the layouts.
+
+    Snapshots refer to it, and it to none, unlike a `Searcher`: so an index that nobody refers to any more is freed at
+    once, with the files that it has open.
+    """
+
+    def __init__(self, coder: Coder | None) -> None:
+        self._coder = coder
+        self._latest: Scorer | None = None
+
+    def __call__(self, codes: Codes) -> ScanLayout:
+        """Return what searches by distance scan of sorted codes."""
+        if self._latest is None or self._latest.width != codes.width:
+            self._latest = scorer_for(self._coder, codes.width)
+        return self._latest.estimator.lay_out(codes)
+
+
+@dataclass(frozen=True)
+class PreparedLists:
+    """The inverted lists of a run as searches read them."""
+
+    core: _core.InvertedLists
+    nbytes: int  # of what was computed, without the codes and the layout
 
 
 @dataclass(frozen=True)
@@ -20,126 +72,160 @@ class PreparedGraph:
     """The graph of a run as searches read it."""
 
     records: _core.GraphRecords
-    by_codes: Graph  # ranks by estimated distance
-    by_vectors: Graph | None  # ranks by the vectors that the index stores, if it does as floats
+    by_codes: _core.Graph  # ranks by estimated distance
+    by_vectors: _core.Graph  # ranks by the vectors that the index stores, if it does as floats
     nbytes: int  # of what was prepared
 
 
+@dataclass(frozen=True)
+class ScannedCodes:
+    """The codes of a run as scans read them."""
+
+    core: _core.ScannedCodes
+    nbytes: int
+
+
 class PreparationCache:
-    """The prepared codes of runs, for one scorer, as long as the runs live.
+    """What searches prepared of runs, for one scorer, as long as the runs live.
 
     Args:
-        scorer: what they are prepared for.
+        scorer: what it is prepared for.
 
     """
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
-        self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
-        self._layouts: WeakKeyDictionary[object, ScanLayout] = WeakKeyDictionary()  # those that no file holds
-        self._scanned: WeakKeyDictionary[object, ScannedCodes] = WeakKeyDictionary()
-        # Vectors as float32, by whether the index stores them or codes decode to them.
-        self._expanded: dict[bool, WeakKeyDictionary[object, StoredVectors]] = {
-            stored: WeakKeyDictionary() for stored in (True, False)
-        }
-        self._graphs: WeakKeyDictionary[object, PreparedGraph] = WeakKeyDictionary()
-        self._navigator: Navigator | None = None  # of the graphs
-        self._zeros: WeakKeyDictionary[object, Positions] = WeakKeyDictionary()
-        self._formats: dict[int, ScannedFormat | None] = {}  # of scanned codes, by width
+        self._parts: WeakKeyDictionary[object, dict[str, tuple[object, Any]]] = WeakKeyDictionary()  # with versions
 
-    def prepare(self, run: SortedRun, bits: int) -> PreparedCodes:
-        """Return the prepared codes of a run whose inverted lists are named by `bits` bits."""
-        known = self._prepared.get(run.owner)
-        if known is None or known[0] != bits:
-            prepared = self.scorer.prepare(run.codes, run.list_starts(bits), self._layout(run))
-            known = self._prepared[run.owner] = bits, prepared
-        return known[1]
-
-    def _layout(self, run: SortedRun) -> ScanLayout:
-        """Return the layout that the index stores, or compute it: of a buffer, or files of early versions."""
-        wanted = self.scorer.layout_format
-        if run.layout.format == wanted:
-            return run.layout
-        known = self._layouts.get(run.owner)
-        if known is None and wanted:
-            run.mapped.touch(but=BESIDE_CODES)
-            known = self._layouts[run.owner] = self.scorer.lay_out(run.codes)
-            run.mapped.release()
-        return known or NO_LAYOUT
-
-    def graph(self, run: SortedRun) -> PreparedGraph:
-        """Return the graph of a run as searches read it."""
-        assert run.graph is not None
-        assert isinstance(self.scorer, DecodedScorer)
-        known = self._graphs.get(run.graph)
-        if known is None:
-            run.graph.touch()
-            if self._navigator is None:
-                self._navigator = Navigator(self.scorer.coder, width=run.codes.width)
-            items = stored = run.graph.items if run.graph.layout == self._navigator.layout else None
-            if items is None:
-                run.mapped.touch()
-                items = self._navigator.encode(Items(self.scorer.coder, run.codes, run.vectors), run.codes)
-            floats = run.vectors if run.vectors is not None and run.vectors.rows.dtype.kind == "f" else None
-            records = make_records(self._navigator, items, run.graph.neighbors, floats)
-            by_codes = Graph(self._navigator, records)
-            by_vectors = None if floats is None else Graph(self._navigator, records, floats.rows)
-            nbytes = records.nbytes + (items.nbytes if stored is None else 0)
-            known = self._graphs[run.graph] = PreparedGraph(records, by_codes, by_vectors, nbytes)
-        return known
-
-    def scanned_format(self, width: int) -> ScannedFormat | None:
-        """Return how the core scans codes of `width` bits, or None where only their coder decodes them."""
-        if width not in self._formats:
-            self._formats[width] = scanned_format(self.scorer, width)
-        return self._formats[width]
-
-    def scanned(self, run: SortedRun, how: ScannedFormat) -> ScannedCodes:
-        """Return the codes of a run as scans read them."""
-        known = self._scanned.get(run.owner)
-        if known is None or len(known) != len(run.codes):
-            run.mapped.touch(but=BESIDE_CODES)
-            known = self._scanned[run.owner] = how.prepare(run.codes)
-        return known
-
-    def expand(self, run: SortedRun, *, stored: bool) -> StoredVectors:
-        """Return the vectors of a run as float32: those that the index stores, or what its codes decode to."""
-        known = self._expanded[stored].get(run.owner)
-        if known is None or len(known) != len(run.codes):
-            if stored:
-                assert run.vectors is not None
-                rows = RunVectors([run.vectors], [run.mapped]).rows(np.arange(len(run.codes)))
-            else:
-                assert isinstance(self.scorer, DecodedScorer)
-                run.mapped.touch(but=BESIDE_CODES)
-                rows = np.ascontiguousarray(self.scorer.coder.decode(run.codes), dtype=np.float32)
-            known = self._expanded[stored][run.owner] = StoredVectors(rows, NO_SCALES)
-        return known
-
-    def zeros(self, run: SortedRun) -> Positions:
-        """Return the positions of zero vectors in a run, by their codes, ascending."""
-        known = self._zeros.get(run.owner)
-        if known is None:
-            assert isinstance(self.scorer, DecodedScorer)
-            codes = run.codes
-
-            def row(position: int) -> bytes:
-                run.mapped.touch_rows("codes", np.array([position], dtype=np.uint32))
-                return bytes(codes.packed[position])
-
-            places, found = range(len(codes)), [np.empty(0, dtype=np.uint32)]
-            for zero in map(bytes, self.scorer.zero_codes(codes.width).packed):
-                first, last = bisect_left(places, zero, key=row), bisect_right(places, zero, key=row)
-                found.append(np.arange(first, last, dtype=np.uint32))
-            known = self._zeros[run.owner] = np.concatenate(found)
-        return known
+    def _part(self, owner: object, name: str, make: Callable[[], Part], version: object = None) -> Part:
+        """Return a part of what was prepared, or prepare it."""
+        parts = self._parts.setdefault(owner, {})
+        known = parts.get(name)
+        if known is None or known[0] != version:
+            known = parts[name] = version, make()
+        part: Part = known[1]
+        return part
 
     @property
     def nbytes(self) -> int:
         """Bytes of what was prepared."""
-        sizes = [codes.nbytes for _, codes in list(self._prepared.values())]
-        sizes += [layout.nbytes for layout in list(self._layouts.values())]
-        sizes += [one.nbytes for one in list(self._scanned.values())]
-        sizes += [one.nbytes for one in list(self._graphs.values())]
-        sizes += [vectors.nbytes for runs in self._expanded.values() for vectors in list(runs.values())]
-        return sum(sizes)
+        return sum(part.nbytes for parts in list(self._parts.values()) for _, part in list(parts.values()))
+
+    def lists(self, run: SortedRun, bits: int) -> PreparedLists:
+        """Return the inverted lists of a run, which are named by `bits` bits."""
+
+        def make() -> PreparedLists:
+            layout, starts = self._layout(run), run.list_starts(bits)
+            blocks, guards = self.scorer.estimator.block_starts(starts), layout.guards
+            try:
+                core = _core.InvertedLists(
+                    run.codes.packed,
+                    starts,
+                    layout.blocks,
+                    blocks,
+                    layout.biases,
+                    self.scorer.estimator.bias_unit,
+                    layout.norms,
+                    run.mapped.guard("codes"),
+                    guards.get("blocks"),
+                    guards.get("biases"),
+                    guards.get("norms"),
+                )
+            except ValueError as error:  # arrays do not fit each other
+                raise DamagedFile(f"the files of a segment do not fit each other ({error}): restore a copy") from error
+            return PreparedLists(core, starts.nbytes + blocks.nbytes)
+
+        return self._part(run.owner, "lists", make, bits)
+
+    def _layout(self, run: SortedRun) -> ScanLayout:
+        """Return the layout that the index stores, or compute it: of a buffer, or files of early versions."""
+        estimator = self.scorer.estimator
+        if not estimator.layout_format:
+            return NO_LAYOUT
+        if run.layout.format == estimator.layout_format:
+            return run.layout
+
+        def make() -> ScanLayout:
+            run.mapped.touch(but=BESIDE_CODES)
+            layout = estimator.lay_out(run.codes)
+            run.mapped.release()
+            return layout
+
+        return self._part(run.owner, "layout", make)
+
+    def graph(self, run: SortedRun) -> PreparedGraph:
+        """Return the graph of a run as searches read it."""
+        graph = run.graph
+        assert graph is not None
+
+        def make() -> PreparedGraph:
+            graph.touch()
+            navigator, coder = self._navigator, self.scorer.coder
+            items = stored = graph.items if graph.layout == navigator.layout else None
+            if items is None:
+                run.mapped.touch()
+                items = navigator.encode(Items(coder, run.codes, run.vectors), run.codes)
+            floats = run.vectors if run.vectors is not None and run.vectors.rows.dtype.kind == "f" else None
+            records = make_records(navigator, items, graph.neighbors, floats)
+            by_codes = by_vectors = _core.Graph(records, navigator.core, None)
+            if floats is not None:
+                by_vectors = _core.Graph(records, navigator.core, floats.rows)
+            nbytes = records.nbytes + (items.nbytes if stored is None else 0)
+            return PreparedGraph(records, by_codes, by_vectors, nbytes)
+
+        return self._part(graph, "graph", make)
+
+    @lazy_property
+    def _navigator(self) -> Navigator:
+        return Navigator(self.scorer.coder, width=self.scorer.width)
+
+    def scanned(self, run: SortedRun, scorer: ProjectedScorer) -> ScannedCodes:
+        """Return the codes of a run as scans read them; this decodes all of them once, for their norms."""
+
+        def make() -> ScannedCodes:
+            run.mapped.touch(but=BESIDE_CODES)
+            codes, squares, norms = run.codes, *np.empty((2, len(run.codes)), dtype=np.float32)
+            for first in range(0, len(codes), PIECE):
+                own, full = scorer.norms(codes[first : first + PIECE])
+                squares[first : first + PIECE], norms[first : first + PIECE] = own, np.sqrt(full)
+            parts = *scorer.scanned_codes(codes), squares, norms
+            return ScannedCodes(_core.ScannedCodes(*parts), sum(part.nbytes for part in parts))
+
+        return self._part(run.owner, "scanned", make)
+
+    def stored_as_floats(self, run: SortedRun) -> StoredVectors:
+        """Return the vectors that the index stores of a run as float32."""
+        stored = run.vectors
+        assert stored is not None
+        every = np.arange(len(run.codes))
+        return self._part(run.owner, "stored", lambda: _floats(RunVectors([stored], [run.mapped]).rows(every)))
+
+    def decoded(self, run: SortedRun) -> StoredVectors:
+        """Return what the codes of a run decode to."""
+
+        def make() -> StoredVectors:
+            run.mapped.touch(but=BESIDE_CODES)
+            return _floats(self.scorer.coder.decode(run.codes))
+
+        return self._part(run.owner, "decoded", make)
+
+    def zeros(self, run: SortedRun) -> Positions:
+        """Return the positions of zero vectors in a run, by their codes, ascending."""
+        codes = run.codes
+
+        def row(position: int) -> bytes:
+            run.mapped.touch_rows("codes", np.array([position], dtype=np.uint32))
+            return bytes(codes.packed[position])
+
+        def make() -> Positions:
+            places, found = range(len(codes)), [np.empty(0, dtype=np.uint32)]
+            for zero in map(bytes, self.scorer.zero_codes.packed):
+                first, last = bisect_left(places, zero, key=row), bisect_right(places, zero, key=row)
+                found.append(np.arange(first, last, dtype=np.uint32))
+            return np.concatenate(found)
+
+        return self._part(run.owner, "zeros", make)
+
+
+def _floats(rows: NDArray[Any]) -> StoredVectors:
+    return StoredVectors(np.ascontiguousarray(rows, dtype=np.float32), NO_SCALES)

@@ -11,10 +11,8 @@ from nestcode.arrays import LARGEST_SQUARE, as_array, as_floats, check_int, chec
 from nestcode.coders import Coder
 from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
-from nestcode.search.decoded import DecodedScorer
 from nestcode.search.filters import EVERYTHING, Filter
-from nestcode.search.hamming import HammingScorer
-from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
+from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
 
 Rank = Literal["asymmetric", "hamming", "exact"]
@@ -57,11 +55,11 @@ class Request:
         codes = queries if isinstance(queries, Codes) else None
         self.rank = _choose_rank(rank, coder, codes, vectors, stored=stored)
         self.metric = _choose_metric(metric, coder, self.rank)
-        self.threads = thread_count(threads)
+        self.threads, self._encode = thread_count(threads), encode
         self.by_codes = self.rank == "hamming"
-        self.codes: Codes | None = None  # the queries', where these are compared
+        self.codes: Codes | None = None  # the queries', where they are compared
         self.vectors: GivenVectors | None = None  # those of the caller
-        self.given: NDArray[Any]  # as the core reads them: (n, features), or (features,)
+        self.given: NDArray[Any]  # as the core reads them: (n, features), or (features,) of a single query
         self._queries: NDArray[Any] | None = None  # checked
         self._rows: NDArray[np.floating[Any]] | None = None
         if codes is not None:
@@ -72,7 +70,8 @@ class Request:
             self.single = rows.ndim == 1
             self._queries = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
             self.codes = encode(self._queries) if self.by_codes else None
-            self.given = as_floats(self._queries)  # finite, or it raises
+            floats = as_floats(self._queries)  # finite, or it raises
+            self.given = floats[0] if self.single else floats
         else:
             self.given = queries  # type: ignore[assignment]
             self.single = self.given.ndim == 1
@@ -83,22 +82,17 @@ class Request:
     def __len__(self) -> int:
         return 1 if self.given.ndim == 1 else len(self.given)
 
-    def part(self, first: int, last: int) -> "Request":
-        """Return the same request of queries `first` to `last`, as a batch."""
-        own, some = copy(self), slice(first, last)
-        own.single, own.given = False, self.batch_given[some]
+    def part(self, some: slice | NDArray[np.int64]) -> "Request":
+        """Return the same request of some of the queries, as a batch."""
+        own = copy(self)
+        own.single, own.given = False, self.batch[some]
         own._queries = None if self._queries is None else self._queries[some]
         own._rows = None if self._rows is None else self._rows[some]
         own.codes = None if self.codes is None else self.codes[some]
         return own
 
     @property
-    def row(self) -> NDArray[Any]:
-        """The only row as the core reads it, (features,)."""
-        return self.given if self.given.ndim == 1 else self.given[0]
-
-    @property
-    def batch_given(self) -> NDArray[Any]:
+    def batch(self) -> NDArray[Any]:
         """The rows as the core reads them, (n, features)."""
         return self.given[None] if self.given.ndim == 1 else self.given
 
@@ -106,7 +100,7 @@ class Request:
     def queries(self) -> NDArray[Any]:
         """The vectors that were given, checked: (n, features)."""
         if self._queries is None:
-            self._queries = check_rows(self.batch_given, self.given.shape[-1])
+            self._queries = check_rows(self.batch, self.given.shape[-1])
         return self._queries
 
     @property
@@ -120,19 +114,13 @@ class Request:
 
     def check(self) -> None:
         """Raise where a query is not finite, or too long."""
-        if self.codes is None:
+        if not self.by_codes:
             _ = self.rows
-
-    def batch(self, scorer: Scorer, first: int, last: int) -> QueryBatch:
-        """Return queries `first` to `last` as a scorer takes them."""
-        if isinstance(scorer, DecodedScorer):
-            return scorer.project(self.rows[first:last], self.metric)
-        assert isinstance(scorer, HammingScorer)
-        return QueryBatch(self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, self.packed(scorer.width)[first:last])
 
     def packed(self, width: int) -> NDArray[np.uint8]:
         """Return the first bits of the queries' codes, packed."""
-        assert self.codes is not None
+        if self.codes is None:
+            self.codes = self._encode(self.rows)
         return np.ascontiguousarray(self.codes.prefix(width).packed)
 
 

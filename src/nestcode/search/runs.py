@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
-from nestcode.search.graph import NavigatingCodes
-from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import StoredVectors
 from nestcode.storage import MappedArrays
 
 if TYPE_CHECKING:
     from nestcode.search.attributes import Attributes
+    from nestcode.search.graph import NavigatingCodes
+    from nestcode.search.scorer import ScanLayout
 
 Positions = NDArray[np.uint32]
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
@@ -32,7 +32,7 @@ class NeighborGraph(Protocol):
         """The positions of each item's neighbors, (items, degree)."""
 
     @property
-    def items(self) -> NavigatingCodes | None:
+    def items(self) -> "NavigatingCodes | None":
         """What a navigator made of the items, where it is stored."""
 
     @property
@@ -74,7 +74,7 @@ class SortedRun(Protocol):
         """The columns of the codes, where the index has some; without, all are null."""
 
     @property
-    def layout(self) -> ScanLayout:
+    def layout(self) -> "ScanLayout":
         """What a search scans of the codes, where the index stores it."""
 
     @property

@@ -1,9 +1,9 @@
-"""Exhaustive search: every query against every item, exact.
+"""Scan: every query against every item that may be found, exact.
 
-A search whose candidate budget covers all items is a scan. The core scans vectors, codes of bit planes or codebooks,
-and Hamming distances (`cpp/nestcode/scan.hpp`, `code_scan.hpp`); it estimates in float32, and decides in float64. What
-it cannot read is fetched here a block at a time: vectors that the caller gives as a mapping, a function or in another
-dtype, and what codes decode to that only their coder decodes.
+The core scans vectors, codes of bit planes or codebooks, and Hamming distances (`cpp/nestcode/scan.hpp`,
+`code_scan.hpp`); it estimates in float32, and decides in float64. What it cannot read is fetched here a block at a
+time: vectors that the caller gives as a mapping, a function or in another dtype, and what codes decode to that only
+their coder decodes.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids
-from nestcode.search.decoded import DecodedScorer
+from nestcode.arrays import FLOAT32_MAX, Floats, Ids
+from nestcode.errors import InvalidInput
+from nestcode.search.hits import Hits
 from nestcode.search.request import Request
 from nestcode.search.selection import Selection
 from nestcode.search.vectors import GivenVectors
@@ -22,48 +23,54 @@ from nestcode.search.vectors import GivenVectors
 ITEMS = 1 << 14  # fetched or decoded at once
 
 
-def scan(selection: Selection, request: Request, ids: Ids, distances: Floats) -> bool:
-    """Write the nearest of all items that may be found to each query, (n, k), or to a single one, (k,).
-
-    Return whether distances fit float32; it is False for queries that are not finite, too.
-    """
+def scan(selection: Selection, request: Request, k: int) -> Hits:
+    """Return the nearest of all items that may be found to each query."""
+    count, n = selection.count, len(request)
+    shape = (k,) if request.single else (n, k)
+    ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
     ids.fill(-1)
     distances.fill(np.inf)
-    if not selection.count:
-        return True
-    prepared = selection.prepared
-    if request.by_codes:
-        assert request.codes is not None
-        packed = request.packed(request.codes.width)
+    if not count or not n:
+        request.check()
+    elif request.by_codes:
+        packed = request.packed(selection.prepared.snapshot.width)
         for known, codes in selection.items():
-            _core.scan_hamming(packed, codes.packed, known, distances, ids, request.threads)
-        return True
-    queries = request.row if ids.ndim == 1 else request.batch_given
+            _core.scan_hamming(packed, codes.packed, known, distances.reshape(n, k), ids.reshape(n, k), request.threads)
+    elif not _scan_rows(selection, request, distances, ids):
+        request.check()
+        raise out_of_range()
+    return Hits(ids, distances, count if request.single else np.full(n, count))
+
+
+def _scan_rows(selection: Selection, request: Request, distances: Floats, ids: Ids) -> bool:
+    """Add all items to hits; return whether distances fit float32, False for queries that are not finite, too."""
+    prepared, rows = selection.prepared, request.given
     how = request.metric, distances, ids, request.threads
-    if request.vectors is None:
+    if request.vectors is not None:
+        blocks, fit = _given(selection, request.vectors), True
+    else:
         vectors = prepared.scanned_vectors if request.rank == "exact" else prepared.decoded_vectors
         if vectors is not None:
             core, items = selection.scanned(vectors)
             try:
-                return _core.scan_vectors(core, queries, items, selection.ids, *how)
+                return _core.scan_vectors(core, rows, items, selection.ids, *how)
             finally:
                 vectors.check()
         if prepared.code_scan is not None:
-            return prepared.code_scan.search(queries, selection.positions, selection.ids, *how)
-    blocks, fit = _decoded(selection) if request.vectors is None else _given(selection, request.vectors), True
+            return prepared.code_scan.search(rows, selection.positions, selection.ids, *how)
+        blocks, fit = _decoded(selection), True
     for block, positions, known in blocks:
-        fit &= _core.scan_vectors(block, queries, positions, known, *how)
+        fit &= _core.scan_vectors(block, rows, positions, known, *how)
     return fit
 
 
 def _decoded(selection: Selection) -> Iterator[tuple[_core.VectorRuns, Ids, Ids]]:
     """Yield what all codes decode to, the positions of vectors, and ids."""
-    scorer = selection.prepared.scorer
-    assert isinstance(scorer, DecodedScorer)
     for ids, codes in selection.items():
         for first in range(0, len(ids), ITEMS):
             own = ids[first : first + ITEMS]
-            yield _block(scorer.coder.decode(codes[first : first + ITEMS])), np.arange(len(own)), own
+            decoded = selection.prepared.scorer.coder.decode(codes[first : first + ITEMS])
+            yield _block(decoded), np.arange(len(own)), own
 
 
 def _given(selection: Selection, given: GivenVectors) -> Iterator[tuple[_core.VectorRuns, Ids, Ids]]:
@@ -81,3 +88,11 @@ def _given(selection: Selection, given: GivenVectors) -> Iterator[tuple[_core.Ve
 def _block(rows: NDArray[Any]) -> _core.VectorRuns:
     fine = np.result_type(rows.dtype, np.float32) != np.float32
     return _core.VectorRuns(np.require(rows, np.float64 if fine else np.float32, ["C", "A"]))
+
+
+def out_of_range() -> InvalidInput:
+    """Return the error of distances beyond float32."""
+    return InvalidInput(
+        f"distances and inner products must be below {FLOAT32_MAX:.2g}, the largest float32, but some exceed it: "
+        "rescale the data and the queries"
+    )

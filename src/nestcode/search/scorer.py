@@ -1,32 +1,38 @@
 """Scorers: how a search estimates the distances of many codes and reranks the best of them.
 
-A scorer is built from what a coder reports about its codes (`Coder.layout`); `scorer_for` in searcher.py chooses it:
+A scorer is built from what a coder reports about its codes (`Coder.layout`); `scorer_for` chooses it:
 
-    layout           scorer                estimates by                                  reranks by
-    ScalarLayout     FastScanScorer        4-bit fast-scan of the first bit planes       decoded codes
-    CodebookLayout   AdcScorer             ADC lookup tables of the first bytes          decoded codes
-    BaseLayout       RefinedScorer         the base's scorer                             decoded codes
-    None             HammingRerankScorer   Hamming distance                              decoded codes
-    (bare codes)     HammingScorer         Hamming distance                              –
+    layout           scorer           estimates by                                  reranks by
+    ScalarLayout     FastScanScorer   4-bit fast-scan of the first bit planes       decoded codes
+    CodebookLayout   AdcScorer        ADC lookup tables of the first bytes          decoded codes
+    BaseLayout       DecodedScorer    the base's scorer                             decoded codes
+    None             DecodedScorer    Hamming distance                              decoded codes
+    (bare codes)     HammingScorer    Hamming distance                              –
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Bytes, Floats
+from nestcode.coders import Coder
 from nestcode.codes import Codes
+from nestcode.fork import lazy_property
+from nestcode.search.zeros import zero_codes
+
+if TYPE_CHECKING:
+    from nestcode.search.projected import ProjectedScorer
+    from nestcode.search.request import Request
 
 SearchMetric = Literal["l2", "cosine", "inner"]
 BLOCK = 32  # items that fast-scan scores at once
 NO_BLOCKS, NO_STARTS = np.zeros((0, 0, BLOCK), dtype=np.uint8), np.zeros(0, dtype=np.uint32)
 NO_BIASES = np.zeros(0, dtype=np.int16)
-NO_COEFFICIENTS, NO_CODES = np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.uint8)
 NO_NORMS = np.zeros(0, dtype=np.float32)
 NO_CODEBOOKS = np.zeros((0, 256, 0), dtype=np.float32)
 
@@ -57,7 +63,7 @@ class ScanLayout:
     ) -> "ScanLayout":
         """Return the layout whose `arrays` these are, in a format of this name."""
         biases = arrays.get("biases", NO_BIASES)
-        empty = np.zeros((len(biases) // NO_BLOCKS.shape[2], 0, NO_BLOCKS.shape[2]), dtype=np.uint8)  # of short codes
+        empty = np.zeros((len(biases) // BLOCK, 0, BLOCK), dtype=np.uint8)  # of short codes
         return cls(name, arrays.get("blocks", empty), biases, arrays.get("norms", NO_NORMS), guards)
 
     @property
@@ -66,72 +72,56 @@ class ScanLayout:
         return sum(array.nbytes for array in self.arrays().values())
 
 
-@dataclass(frozen=True)
-class PreparedCodes:
-    """Sorted codes, their inverted lists and what a scorer scans of them."""
-
-    rows: Bytes  # the packed codes
-    list_starts: NDArray[np.uint32]  # where each inverted list begins, and the end
-    layout: ScanLayout
-    block_starts: NDArray[np.uint32] = field(default_factory=lambda: NO_STARTS)  # the first block of each centroid
-    bias_unit: float = 0.0
-
-    def inverted_lists(self, rows_guard: _core.ChecksumGuard | None = None) -> _core.InvertedLists:
-        """Return them as the core searches them."""
-        layout, guards = self.layout, self.layout.guards
-        return _core.InvertedLists(
-            self.rows,
-            self.list_starts,
-            layout.blocks,
-            self.block_starts,
-            layout.biases,
-            self.bias_unit,
-            layout.norms,
-            rows_guard,
-            guards.get("blocks"),
-            guards.get("biases"),
-            guards.get("norms"),
-        )
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what was computed, without the codes and the layout."""
-        return self.list_starts.nbytes + self.block_starts.nbytes
-
-
-@dataclass(frozen=True)
-class QueryBatch:
-    """Queries in a coder's projection, or as codes."""
-
-    metric: SearchMetric
-    coefficients: Floats  # (n, directions): around the mean, or around 0 for inner products
-    mean_products: Floats  # (n,): inner products with the mean
-    outside: Floats  # (n,): squared distances to the subspace of the projection, for "l2"
-    packed: Bytes  # the queries' codes, where Hamming distances are computed
-
-
 NO_LAYOUT = ScanLayout()
 
 
 class Scorer(ABC):
-    """Estimates distances from queries to the codes of an index."""
+    """Estimates distances from queries to the codes of an index, and computes those of whole codes.
 
-    scans_codes = True  # estimates read codes themselves, and not only their layout
+    Args:
+        width: of the codes.
+        base: what estimates distances where this only reranks.
+
+    """
+
     layout_format = ""  # of `lay_out`: another name whenever it would return something else for the same codes
     ns_per_estimated: float  # nanoseconds that the estimate of an item takes
+    bias_unit = 0.0  # of the biases in a layout
+    projected: "ProjectedScorer | None" = None  # what estimates by a projection of queries; others compare their codes
+    decodable: "ProjectedScorer | None" = None  # what the core decodes whole codes by; others only their coder decodes
+    keeps_decoded = True  # whether few codes are scanned as the vectors that they decode to
+    features = 0  # of what codes decode to
+    coder: Coder  # bare codes have none
+
+    def __init__(self, width: int, base: "Scorer | None" = None) -> None:
+        self.width, self.base = width, base
+
+    @property
+    def estimator(self) -> "Scorer":
+        """What lists are ranked and their items estimated by: the last base, or this."""
+        return self if self.base is None else self.base.estimator
+
+    @lazy_property
+    def zero_codes(self) -> Codes:
+        """The codes that only zero vectors have."""
+        return zero_codes(self.coder, self.width)
+
+    @abstractmethod
+    def distances(self, request: "Request", codes: Codes) -> Floats:
+        """Return the distances from each query to its own share of the codes, (queries, codes / queries)."""
 
     @abstractmethod
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
 
     @abstractmethod
-    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+    def list_distances(self, request: "Request", bits: int) -> Floats:
         """Return the distances from queries to all inverted lists, (queries, 2^bits), up to a term that lists share."""
 
     def lay_out(self, codes: Codes) -> ScanLayout:  # noqa: ARG002
         """Return what estimates read of sorted codes beside themselves; this takes time linear in their number."""
         return NO_LAYOUT
 
-    def prepare(self, codes: Codes, list_starts: NDArray[np.uint32], layout: ScanLayout) -> PreparedCodes:
-        """Return sorted codes as estimates read them, given where their lists begin."""
-        return PreparedCodes(codes.packed, list_starts, layout)
+    def block_starts(self, list_starts: NDArray[np.uint32]) -> NDArray[np.uint32]:  # noqa: ARG002
+        """Return the first fast-scan block of each centroid, given where inverted lists begin."""
+        return NO_STARTS

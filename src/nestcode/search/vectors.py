@@ -9,7 +9,8 @@ Stored vectors are compared where they lie (`cpp/nestcode/vector_rows.hpp`): a s
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -21,9 +22,8 @@ from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_array, as_flo
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
-from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import SearchMetric
-from nestcode.storage import MappedArrays
+from nestcode.storage import MappedArrays, page_faults
 
 VectorType = Literal["float32", "float16", "int8"]
 VectorsById = ArrayLike | Mapping[int, ArrayLike] | Callable[[Ids], ArrayLike]
@@ -240,6 +240,24 @@ class RunVectors(Vectors):
         """Raise if a checksum failed in what was read so far."""
         for arrays in self._mapped:
             arrays.check()
+
+
+class ReadAhead:
+    """Requests rows before they are read, until all of them are in memory, and again after a page fault on disk.
+
+    So searches that find everything in memory do not pay for requests.
+    """
+
+    def __init__(self) -> None:
+        self._cold = True
+
+    @contextmanager
+    def reading(self, request: Callable[[], bool]) -> Iterator[None]:
+        """Call `request`, which returns whether something was not in memory, before the reads of a `with` block."""
+        faults = page_faults()
+        missing = self._cold and request()
+        yield
+        self._cold = missing or page_faults() > faults
 
 
 class GivenVectors(Vectors):

@@ -19,12 +19,11 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.search.filters import check_allowed
-from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
 from nestcode.search.planner import choose_candidates, choose_rerank
+from nestcode.search.preparation import scorer_for
 from nestcode.search.request import Rank, Request, check_k, encode_to
 from nestcode.search.scorer import Scorer, SearchMetric
-from nestcode.search.searcher import scorer_for
 from nestcode.search.vectors import VectorsById
 from nestcode.storage import parse_record, record_bytes
 from nestcode.stores.neighborhood import Neighborhood, find_neighborhood
@@ -243,7 +242,7 @@ class CodeStore(ABC):
         count = self._estimated_count()
         held = count if chosen is None else self._estimate_held(chosen)
         budget, reranked = max(choose_candidates(candidates, held), check_k(k, count)), choose_rerank(rerank, k)
-        scorer = self._scorer(request.codes is not None)
+        scorer = self._scorer(request.by_codes)
         lists = list_ranges(scorer.list_bits(count), self.width)
         if budget >= count:
             few: Scan | None = keep(view._range(*list_ranges(0, self.width)[0]), chosen)
@@ -340,7 +339,7 @@ class CodeStore(ABC):
     # internals
 
     def _make_scorer(self, by_codes: bool) -> Scorer:
-        return HammingScorer(self.width) if by_codes or self.coder is None else scorer_for(self.coder, self.width)
+        return scorer_for(None if by_codes else self.coder, self.width)
 
     def _encode(self, items: Codes | ArrayLike) -> Codes:
         return encode_to(self.width, items, self.coder, "store")

@@ -12,12 +12,10 @@ import numpy as np
 from nestcode import _core
 from nestcode.arrays import Floats, Ids
 from nestcode.index.ordered import Scan, key_range
-from nestcode.search.decoded import DecodedScorer
-from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
 from nestcode.search.inverted_lists import all_codes
 from nestcode.search.request import Request
-from nestcode.search.scorer import QueryBatch, Scorer
+from nestcode.search.scorer import Scorer
 from nestcode.search.zeros import correct
 
 KeyRange = tuple[bytes, bytes]  # the least key, and the least key beyond
@@ -46,31 +44,28 @@ def search_lists(
     ids, distances = np.full((n, k), -1, dtype=np.int64), np.full((n, k), np.inf, dtype=np.float32)
     compared = np.zeros(n, dtype=np.int64)
     for query in range(n):
-        batch = request.batch(scorer, query, query + 1)
-        nearest = np.argsort(scorer.list_distances(batch, bits)[0], kind="stable")
+        some = slice(query, query + 1)
+        one = request.part(some)
+        nearest = np.argsort(scorer.list_distances(one, bits)[0], kind="stable")
         found = fetch([lists[place] for place in nearest.tolist()])
         compared[query] = len(found.ids)
-        near, own = _rank(request, scorer, query, batch, found, rerank)
-        _core.select_top_k(near, own[None], distances[query : query + 1], ids[query : query + 1])
+        near, own = _rank(one, scorer, found, rerank)
+        _core.select_top_k(near, own[None], distances[some], ids[some])
     return Hits(ids[0], distances[0], int(compared[0])) if request.single else Hits(ids, distances, compared)
 
 
-def _rank(
-    request: Request, scorer: Scorer, query: int, batch: QueryBatch, found: Scan, rerank: int
-) -> tuple[Floats, Ids]:
+def _rank(request: Request, scorer: Scorer, found: Scan, rerank: int) -> tuple[Floats, Ids]:
     """Return the distances from a query to the best of its candidates, (1, best), and their ids."""
     ids, codes = found
-    if request.codes is not None:
-        assert isinstance(scorer, HammingScorer)
-        return scorer.rerank_codes(request.codes[query], codes), ids
-    assert isinstance(scorer, DecodedScorer)
-    if len(ids) > rerank:
-        best = np.argpartition(scorer.score(batch, codes, request.threads)[0], rerank - 1)[:rerank]
+    estimator = scorer if scorer.base is None else scorer.base
+    if len(ids) > rerank and (request.vectors is not None or scorer.base is not None):
+        best = np.argpartition(estimator.distances(request, codes)[0], rerank - 1)[:rerank]
         ids, codes = ids[best], codes[best]
     if request.vectors is not None:
-        return request.vectors.rerank(request.rows[query : query + 1], ids[None], request.metric, request.threads), ids
-    distances = scorer.rerank(batch, codes, request.threads)
-    return correct(distances, codes, scorer.zero_codes(codes.width)) if request.metric == "cosine" else distances, ids
+        return request.vectors.rerank(request.rows, ids[None], request.metric, request.threads), ids
+    distances = scorer.distances(request, codes)
+    angles = not request.by_codes and request.metric == "cosine"
+    return correct(distances, codes, scorer.zero_codes) if angles else distances, ids
 
 
 @lru_cache(maxsize=16)
