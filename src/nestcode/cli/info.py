@@ -78,8 +78,8 @@ def info(
 
 def _show_index(paths: Sequence[Path], *, as_json: bool) -> None:
     """Print what an index in one folder or several holds."""
+    from nestcode.index.folders import check_distinct, check_same
     from nestcode.index.manifest import checked_name
-    from nestcode.index.shards import check_distinct, check_same
     from nestcode.index.store import CODER, Store
 
     check_distinct(paths)

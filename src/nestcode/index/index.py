@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -11,20 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from nestcode.arrays import PIECE, SMALLEST_SQUARE, Ids, as_array, check_ids, check_int, next_ids
+from nestcode.arrays import SMALLEST_SQUARE, Ids, check_ids, check_int, next_ids
 from nestcode.coders import Coder
 from nestcode.coders.auto import to_nobody, to_stderr
 from nestcode.coders.base import Metric, Selection
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.autotune.choice import Choice, Preference
+from nestcode.index.folders import Folders
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
 from nestcode.index.reader import IndexReader, check_recall
+from nestcode.index.rounding import round_vectors
 from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
-from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
@@ -33,14 +33,11 @@ from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
 from nestcode.search.searcher import Searcher
-from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
+from nestcode.search.vectors import VectorFormat, VectorType
 
 if TYPE_CHECKING:
     from nestcode.index.health import Health
     from nestcode.search.attributes import Attributes
-
-SAMPLE = 1000  # rows of an addition whose rounding is measured
-LOST = 0.005  # of the variance of vectors may be lost by rounding without a warning
 
 
 class Index(IndexReader):
@@ -229,7 +226,10 @@ class Index(IndexReader):
 
         """
         _check_on_duplicate(on_duplicate)
-        codes, stored = encode_to(self.width, items, self.coder), self._round(items, vectors)
+        codes, stored = (
+            encode_to(self.width, items, self.coder),
+            round_vectors(items, vectors, self._vector_format, self.coder),
+        )
         given = None if ids is None else check_ids(ids, len(codes))
         if not len(codes):
             return
@@ -278,7 +278,10 @@ class Index(IndexReader):
         >>> index.codes([0, 1])
         Codes(2 items of 2 bits: 01, 00)
         """
-        codes, stored = encode_to(self.width, items, self.coder), self._round(items, vectors)
+        codes, stored = (
+            encode_to(self.width, items, self.coder),
+            round_vectors(items, vectors, self._vector_format, self.coder),
+        )
         known = check_ids(ids, len(codes))
 
         def replace(snapshot: Snapshot) -> Snapshot:
@@ -400,7 +403,10 @@ class Index(IndexReader):
         returns shares all arrays but the neighbors, and is only searched.
         """
         contents = self._contents()[1]
-        segments = (one if one.graph is None else replace(one, graph=_blind(one, ids)) for one in contents.segments)
+        segments = (
+            one if one.graph is None else replace(one, graph=one.graph.blind_to(one.find(ids)))
+            for one in contents.segments
+        )
         reader = object.__new__(Index)
         reader._begin(replace(contents, segments=tuple(segments)), store=None)
         return reader
@@ -519,7 +525,7 @@ class Index(IndexReader):
         if isinstance(path, list | tuple):
             if mode != "r":
                 raise InvalidInput(f"several folders are opened to read, got mode {mode!r}: open the one to change")
-            store: Store = Shards(path, memory=tier)
+            store: Store = Folders(path, memory=tier)
         else:
             single = cast("str | os.PathLike[str]", path)
             store = Store(single, write=False, memory=tier) if mode == "r" else Store.existing(single, tier)
@@ -693,38 +699,6 @@ class Index(IndexReader):
         if self._store is not None and not self._store.writable:
             raise InvalidInput(f"{self._store.path} was opened to read, or closed: open it with mode='a' to change it")
 
-    def _round(self, items: Codes | ArrayLike, vectors: ArrayLike | None) -> StoredVectors | None:
-        """Return the vectors of new items as the index stores them, or None where it does not."""
-        if self._vector_format is None:
-            if vectors is not None:
-                raise InvalidInput(
-                    'this index stores no vectors: leave vectors out, or make it with Index(coder, vectors="float16")'
-                )
-            return None
-        if isinstance(items, Codes):
-            if vectors is None:
-                raise InvalidInput(
-                    "an index that stores vectors takes Codes together with their vectors: give vectors=, or add the "
-                    "vectors alone"
-                )
-        elif vectors is not None:
-            raise InvalidInput("vectors go with Codes, but the items given are vectors already: leave vectors= out")
-        rows = as_array(items if vectors is None else vectors)
-        rows = rows[None] if rows.ndim == 1 else rows
-        stored = self._vector_format.round(rows)
-        if isinstance(items, Codes) and len(stored) != len(items):
-            raise InvalidInput(f"there must be one vector for each code, got {len(stored)} for {len(items)} codes")
-        if self.coder is not None and self.coder.metric_ == "cosine":
-            lost = rows[~stored.rows.any(axis=1)]
-            if lost.any():
-                raise InvalidInput(
-                    f"a vector for the cosine must not round to 0 in {self._vector_format.dtype}, got values up to "
-                    f'{np.abs(lost).max():.2g}: normalize the vectors, or store them as vectors="float32"'
-                )
-        elif len(rows) > 1:
-            _warn_of_rounding(rows[:SAMPLE], stored[:SAMPLE])
-        return stored
-
 
 def _read_attributes(given: Any, count: int, snapshot: Snapshot) -> Attributes | None:
     """Return the attributes of new items as columns of the index, or None where none are given."""
@@ -733,40 +707,6 @@ def _read_attributes(given: Any, count: int, snapshot: Snapshot) -> Attributes |
     from nestcode.search.attributes import Attributes
 
     return Attributes.read(given, count, snapshot.schema)
-
-
-def _blind(one: LiveSegment, ids: Ids) -> StoredGraph:
-    """Return the graph of a segment without edges to or from some items: FreshDiskANN's deletion, without pruning.
-
-    An edge to one of them leads to one of its own neighbors instead, the nearest that the record does not name yet.
-    """
-    assert one.graph is not None
-    one.graph.touch()
-    found = one.find(ids)
-    neighbors, hidden = one.graph.neighbors.copy(), np.sort(found[found >= 0])
-    hidden = hidden[neighbors[hidden, 0] != hidden]  # duplicates are no nodes
-    sources, slots = np.nonzero(np.isin(neighbors, hidden))
-    for first in range(0, len(sources), PIECE):
-        source, slot = sources[first : first + PIECE], slots[first : first + PIECE]
-        own, others = neighbors[source], one.graph.neighbors[neighbors[source, slot]]
-        known = (others[:, :, None] == own[:, None, :]).any(axis=2) | (others == source[:, None])
-        unknown = ~known & ~np.isin(others, hidden)
-        nearest = others[np.arange(len(source)), unknown.argmax(axis=1)]
-        neighbors[source, slot] = np.where(unknown.any(axis=1), nearest, own[:, 0])
-    neighbors[hidden] = (hidden == 0)[:, None]
-    return StoredGraph(neighbors, one.graph.items, one.graph.layout)
-
-
-def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
-    """Warn where stored vectors lose what tells them apart, as with values far from 0 that differ little."""
-    rows = rows.astype(np.float64)
-    lost, spread = np.square(stored.floats() - rows).sum(), np.square(rows - rows.mean(axis=0)).sum()
-    if lost > LOST * spread > 0:
-        warnings.warn(
-            f"rounding to {stored.rows.dtype} changes vectors by {lost / spread:.2g} of their variance, and searches "
-            'compare what is left: subtract the mean of your data, or store them as vectors="float32"',
-            stacklevel=4,
-        )
 
 
 def _check_on_duplicate(choice: str) -> None:

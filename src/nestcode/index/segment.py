@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Bytes, Ids, StoredIds
+from nestcode.arrays import PIECE, Bytes, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
@@ -202,6 +202,29 @@ class StoredGraph:
         self.mapped.touch()
         if self.mapped and self.neighbors.max(initial=0) >= len(self.neighbors):
             raise DamagedFile(f"{self.mapped['neighbors'].path} does not fit the other files: restore a copy")
+
+    def blind_to(self, positions: NDArray[np.int64]) -> "StoredGraph":
+        """Return the graph without edges to or from some nodes: FreshDiskANN's deletion, without pruning.
+
+        An edge to one of them leads to one of its own neighbors instead, the nearest that the record does not name yet.
+
+        Args:
+            positions: of the nodes; -1 is none.
+
+        """
+        self.touch()
+        neighbors, hidden = self.neighbors.copy(), np.sort(positions[positions >= 0])
+        hidden = hidden[neighbors[hidden, 0] != hidden]  # duplicates are no nodes
+        sources, slots = np.nonzero(np.isin(neighbors, hidden))
+        for first in range(0, len(sources), PIECE):
+            source, slot = sources[first : first + PIECE], slots[first : first + PIECE]
+            own, others = neighbors[source], self.neighbors[neighbors[source, slot]]
+            known = (others[:, :, None] == own[:, None, :]).any(axis=2) | (others == source[:, None])
+            unknown = ~known & ~np.isin(others, hidden)
+            nearest = others[np.arange(len(source)), unknown.argmax(axis=1)]
+            neighbors[source, slot] = np.where(unknown.any(axis=1), nearest, own[:, 0])
+        neighbors[hidden] = (hidden == 0)[:, None]
+        return StoredGraph(neighbors, self.items, self.layout)
 
 
 @dataclass(frozen=True, eq=False)

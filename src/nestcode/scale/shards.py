@@ -23,10 +23,10 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index import Index
+from nestcode.index.folders import Folders
 from nestcode.index.manifest import MANIFEST
 from nestcode.index.ordered import key_of
 from nestcode.index.segment import LiveSegment, Segment, gather_attributes
-from nestcode.index.shards import Shards
 from nestcode.index.snapshot import some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.preparation import StoredLayouts
@@ -126,7 +126,7 @@ def find_splitters(shards: AnyPath | Sequence[AnyPath], parts: int) -> Codes:
 
     """
     count = SAMPLE * check_int(parts, "parts", least=1)
-    commit = Shards(shards).read()
+    commit = Folders(shards).read()
     packed, marks = [np.empty((0, -(-commit.width // 8)), np.uint8)], [np.empty(0, np.uint64)]
     for segment in commit.segments:
         hashes = _hashes(segment.live_ids())
@@ -166,7 +166,7 @@ def merge_range(
         raise InvalidInput(f"{len(splitters)} splitters divide keys into ranges 0 to {len(splitters)}, got part {part}")
 
     def write(folder: Path) -> None:
-        commit = Shards(shards).read()
+        commit = Folders(shards).read()
         low = splitters[part - 1] if part else None
         high = splitters[part] if part < len(splitters) else None
         spans = [_span(segment, low, high) for segment in commit.segments]
@@ -244,7 +244,7 @@ def _smallest_floats(rows: NDArray[Any]) -> NDArray[np.floating[Any]]:
 
 def _summary(shards: AnyPath | Sequence[AnyPath]) -> dict[str, Any]:
     """Return what tells the items of shards from others, however they are divided."""
-    commit = Shards(shards).read()
+    commit = Folders(shards).read()
     return {
         "coder": None if commit.coder is None else commit.coder.fingerprint,
         "width": commit.width,

@@ -9,7 +9,7 @@ from nestcode.index.memory import Memory
 from nestcode.index.store import Commit, Store
 
 
-class Shards(Store):
+class Folders(Store):
     """The folders of a sharded index, to read.
 
     Args:
