@@ -8,6 +8,7 @@ Every constant is the slope of a line through CPU times of `Index.search` while 
     list             cells of a CellCoder, with few candidates
     visited node     candidates of a walk (ef), by nodes visited
     reranked item    rerank, by vectors of each format and by whole codes
+    decoded item     parameters of a PyTorch decoder, by items of a batch; where PyTorch is installed
     hit              k, at one rerank
     filter           items of a mask, and ids of a filter by ids, beside the same search without a filter
 
@@ -19,6 +20,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ def main() -> None:
     task = read(options)
     rows: list[Row] = []
     with threadpool_limits(1):
-        for part in (scans, estimates, lists, walks, reranks, hits, filters):
+        for part in (scans, estimates, lists, walks, reranks, networks, hits, filters):
             rows += part(task, Clock(task, 1 if options.quick else ROUNDS))
     show(f"Cost model: {task}", rows, "CPU time, one thread. error: the largest relative error of the line.")
     save(options.json, rows, ["nestcode", "numpy"])
@@ -195,6 +197,25 @@ def reranks(task: Task, clock: Clock) -> Iterator[Row]:
         index = filled(task, coder, len(task.base), vectors)
         found = clock([(index, {"k": K, "candidates": candidates, "rerank": amount}) for amount in amounts])
         yield from both(f"rerank by {vectors or 'codes'}", "reranked item", amounts, found)
+
+
+def networks(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of decoding by networks of two layers."""
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    widths, features = steps(128, 4096, 5), task.base.shape[1]
+    decoders = [
+        torch.nn.Sequential(torch.nn.Linear(LIST_BITS, width), torch.nn.ReLU(), torch.nn.Linear(width, features))
+        for width in widths
+    ]
+    rows = torch.rand(BATCH, LIST_BITS)
+    with torch.inference_mode():
+        seconds = cpu_seconds([partial(decoder, rows) for decoder in decoders], clock.rounds)
+    sizes = [float(sum(part.numel() for part in decoder.parameters())) for decoder in decoders]
+    line = fit_line(sizes, [1e6 * one / BATCH for one in seconds])
+    yield row("decoded item", "parameter", str(BATCH), line)
 
 
 def hits(task: Task, clock: Clock) -> Iterator[Row]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from _report import arguments, save, show
 from nestcode import CellCoder, Index, metrics
+from nestcode.index.memory import drop_pages
 
 TIERS = (None, "all", "codes")
 QUERIES, K = 100, 10
@@ -128,9 +129,7 @@ def measure(
 def evict(path: Path, index: Index | None = None) -> None:
     """Drop the files of an index from memory: the pages that it has mapped, and then the page cache."""
     if index is not None:
-        for one in index._live.current.segments:
-            for mapped in one.segment.mapped.values():
-                mapped.unmap_pages()
+        drop_pages(index)
     for file in path.iterdir():
         handle = os.open(file, os.O_RDONLY)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

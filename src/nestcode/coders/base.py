@@ -174,6 +174,11 @@ class Coder(Storable, Estimator):
         """Decode codes to coefficients of the projection, (n, directions); to features where there is none."""
         return self.decode(codes)
 
+    @property
+    def decoder_parameters(self) -> int:
+        """About how many parameters a network has that decodes an item; 0 where none does."""
+        return 0
+
     # scikit-learn's protocol; the rest of it is in `estimator.py`
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:

@@ -132,6 +132,11 @@ class NetworkCoder(Coder, Generic[Model]):
         """The trained network."""
         return self._fitted().network
 
+    @property
+    def decoder_parameters(self) -> int:
+        """How many parameters the network has."""
+        return sum(one.numel() for one in self.network_.parameters())
+
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
         settings, arrays = self._fitted().to_record()

@@ -9,9 +9,12 @@ What stays in files is read only for the last few candidates of a search, in bat
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from nestcode.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from nestcode.index.reader import IndexReader
 
 SMALL = {"ids", "scales"}  # read with every candidate, and small beside what they belong to
 SCANNED = {"blocks", "biases", "norms"}
@@ -40,3 +43,10 @@ class Memory:
             return set(names)
         scanned = {"blocks", "vectors"} <= set(names)  # codes are neither scanned nor reranked by
         return (SMALL | SCANNED | (set() if scanned else {"codes"})) & set(names)
+
+
+def drop_pages(index: "IndexReader") -> None:
+    """Let go of what searches have read of the mapped files of an index; the next search reads it again."""
+    for one in index._live.current.segments:
+        for mapped in one.segment.mapped.values():
+            mapped.unmap_pages()

@@ -12,8 +12,8 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.vectors import StoredVectors, VectorFormat
 
-SAMPLE = 1000  # rows of an addition whose rounding is measured
-LOST = 0.005  # of the variance of vectors may be lost by rounding without a warning
+SAMPLED_ROWS = 1000  # rows of an addition whose rounding is measured
+LOST_VARIANCE = 0.005  # of the variance of vectors may be lost by rounding without a warning
 
 
 def round_vectors(
@@ -55,7 +55,7 @@ def round_vectors(
                 f'{np.abs(lost).max():.2g}: normalize the vectors, or store them as vectors="float32"'
             )
     elif len(rows) > 1:
-        _warn_of_rounding(rows[:SAMPLE], stored[:SAMPLE])
+        _warn_of_rounding(rows[:SAMPLED_ROWS], stored[:SAMPLED_ROWS])
     return stored
 
 
@@ -63,7 +63,7 @@ def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
     """Warn where stored vectors lose what tells them apart, as with values far from 0 that differ little."""
     rows = rows.astype(np.float64)
     lost, spread = np.square(stored.floats() - rows).sum(), np.square(rows - rows.mean(axis=0)).sum()
-    if lost > LOST * spread > 0:
+    if lost > LOST_VARIANCE * spread > 0:
         warnings.warn(
             f"rounding to {stored.rows.dtype} changes vectors by {lost / spread:.2g} of their variance, and searches "
             'compare what is left: subtract the mean of your data, or store them as vectors="float32"',

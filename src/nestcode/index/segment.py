@@ -86,7 +86,7 @@ class Segment:
             one.mapped.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids, sources = np.empty(count, np.uint64), np.empty(count, np.int64), np.empty(count, np.int64)
-        _core.merge_trees([one.passing_tree() for one in segments], packed, heads, ids, sources)
+        _core.merge_trees([one.tree_once() for one in segments], packed, heads, ids, sources)
         stored = [one.vectors for one in segments if one.vectors is not None]
         vectors = StoredVectors.gather(stored, sources) if stored else None
         codes = Codes.unchecked(packed, width)
@@ -134,12 +134,12 @@ class Segment:
         """Return all arrays by their names on disk, and keep none that are computed for that."""
         held = self._held()
         places = _places(self.ids) if held["places"] is None else held["places"]
-        complete = held | {"heads": self.passing_heads(), "places": places}
+        complete = held | {"heads": self.heads_once(), "places": places}
         if self.built_attributes is not None:
             complete["attributes"] = self.built_attributes.file()
         return {name: array for name, array in complete.items() if array is not None}
 
-    def passing_heads(self) -> NDArray[np.uint64]:
+    def heads_once(self) -> NDArray[np.uint64]:
         """Return the heads, and keep none that are computed for that."""
         held = self._held()["heads"]
         return _heads(self.codes) if held is None else held
@@ -240,9 +240,9 @@ class LiveSegment:
         """The segment as the core searches it by prefix."""
         return self._tree(self.segment.heads)
 
-    def passing_tree(self) -> _core.PrefixTree:
+    def tree_once(self) -> _core.PrefixTree:
         """Return the tree for one use, after which no heads are kept that were computed for it."""
-        return self._tree(self.segment.passing_heads())
+        return self._tree(self.segment.heads_once())
 
     def _tree(self, heads: NDArray[np.uint64]) -> _core.PrefixTree:
         segment, guarded = self.segment, ("codes", "heads", "tables", "ids")
@@ -301,7 +301,7 @@ class LiveSegment:
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)
-        self.passing_tree().find_starts(bits, starts)
+        self.tree_once().find_starts(bits, starts)
         self.mapped.check()
         if starts[0] or starts[-1] != len(self.segment) or (starts[:-1] > starts[1:]).any():
             raise DamagedFile(f"{self.mapped['tables'].path} does not fit the other files: restore a copy")

@@ -9,6 +9,7 @@ from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
+from nestcode.search.planner import NS_PER_NETWORK_PARAMETER
 from nestcode.search.request import Request
 from nestcode.search.scorer import Scorer, SearchMetric
 
@@ -22,6 +23,7 @@ class DecodedScorer(Scorer):
         super().__init__(base.width, base)
         self.coder, self.features = coder, coder.n_features_in_
         self.projected, self.ns_per_estimated = base.projected, base.ns_per_estimated
+        self.ns_per_decoded = NS_PER_NETWORK_PARAMETER * coder.decoder_parameters
 
     def distances(self, request: Request, codes: Codes) -> Floats:
         """Return the distances from each query to its own share of the codes, (queries, codes / queries)."""

@@ -32,7 +32,7 @@ BITS, MAX_BITS = 320, 1024  # that navigate
 ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
-MOST = float(np.finfo(np.float16).max)
+LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
 
 
 class Rows(Protocol):
@@ -99,10 +99,12 @@ class Navigator:
             some = slice(first, first + PIECE)
             decoded = self._scan.squared_norms(grouped[some])
             own = squared_norms(center(vectors[some], projection.mean, normalize=self.coder.metric_ == "cosine"))
-            own = np.minimum(own, MOST * self._unit)  # both corrections are those of one item: outliers are clipped
+            own = np.minimum(
+                own, LARGEST_FLOAT16 * self._unit
+            )  # both corrections are those of one item: outliers are clipped
             norms[some] = own / self._unit
             ratio = np.divide(own, decoded, out=np.zeros(len(own)), where=decoded > 0)
-            factors[some] = np.minimum(np.sqrt(ratio), MOST)
+            factors[some] = np.minimum(np.sqrt(ratio), LARGEST_FLOAT16)
         return NavigatingCodes(grouped, corrections)
 
 

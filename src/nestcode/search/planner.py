@@ -29,6 +29,7 @@ NS_PER_HAMMING_BYTE = 0.1  # of an item's code, which is compared whole
 NS_PER_LIST = 2.5  # that is ranked
 NS_PER_VISITED_NODE = 400.0  # with the estimates of its neighbors
 NS_PER_RERANKED_ITEM, NS_PER_RERANKED_VALUE = 50.0, 0.6  # a row anywhere in memory
+NS_PER_NETWORK_PARAMETER = 0.02  # of an item that a network decodes
 NS_PER_LISTS, NS_PER_WALK, NS_PER_SCAN = 27_000.0, 25_000.0, 12_000.0  # fixed, of a query
 NS_WORTH_EXACTNESS = 200_000.0  # a scan that takes no longer is preferred, as it is exact
 EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estimates of all items

@@ -77,15 +77,19 @@ class PreparedSnapshot:
     def _work(self, vectors: VectorType | None) -> Work:
         """Return what items cost a search."""
         scorer, nodes = self.scorer, sum(len(run.ids) for run in self._graphs)
-        if vectors is None and scorer.features and (self.keeps_decoded or scorer.decodable is None):
-            vectors = "float32"  # which codes are decoded to
+        reranked = planner.NS_PER_RERANKED_ITEM + planner.NS_PER_RERANKED_VALUE * scorer.features
         scanned = planner.NS_PER_SCANNED_CODE_BYTE * -(-self.snapshot.width // 8)
         if vectors is not None:
             scanned = planner.NS_PER_SCANNED_VALUE[vectors] * scorer.features
         elif not scorer.features:
             scanned = scorer.ns_per_estimated
+        else:
+            reranked += scorer.ns_per_decoded
+            if self.keeps_decoded or scorer.decodable is None:
+                scanned = planner.NS_PER_SCANNED_VALUE["float32"] * scorer.features
+            if not self.keeps_decoded:
+                scanned += scorer.ns_per_decoded
         lists = 1 << self.list_bits if self._listed else 0
-        reranked = planner.NS_PER_RERANKED_ITEM + planner.NS_PER_RERANKED_VALUE * scorer.features
         return Work(self.stored - nodes, nodes, self.by_graph, lists, scorer.ns_per_estimated, scanned, reranked)
 
     @property

@@ -86,6 +86,7 @@ class Scorer(ABC):
 
     layout_format = ""  # of `lay_out`: another name whenever it would return something else for the same codes
     ns_per_estimated: float  # nanoseconds that the estimate of an item takes
+    ns_per_decoded = 0.0  # and those that a network takes to decode it
     bias_unit = 0.0  # of the biases in a layout
     projected: "ProjectedScorer | None" = None  # what estimates by a projection of queries; others compare their codes
     decodable: "ProjectedScorer | None" = None  # what the core decodes whole codes by; others only their coder decodes

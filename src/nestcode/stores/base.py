@@ -29,11 +29,11 @@ from nestcode.storage import parse_record, record_bytes
 from nestcode.stores.neighborhood import Neighborhood, find_neighborhood
 from nestcode.stores.search import KeyRange, list_ranges, search_lists
 
-FEW = 1000  # ids of a filter that are not worth a sample
-SAMPLE = 4096  # ids of a filter that are looked up to estimate how many of them the store holds
+COUNTED_IDS = 1000  # ids of a filter that are not worth a sample
+SAMPLED_IDS = 4096  # ids of a filter that are looked up to estimate how many of them the store holds
 PASSED_PER_CHOSEN = 1.1  # items that lists hold, by which ids that are chosen at random may be missed
-EXTRA = 4  # times the candidate budget: the most that is read where chosen ids lie far from a query
-MOST = 1 << 62  # items of a scan: half as many more are still a 64-bit integer, as databases require of limits
+READ_PER_CANDIDATE = 4  # items of the budget, where chosen ids lie far from a query
+MOST_SCANNED = 1 << 62  # items of a scan: half as many more are still a 64-bit integer, as databases require of limits
 
 
 class DuplicateIds(Exception):
@@ -257,11 +257,11 @@ class CodeStore(ABC):
 
     def _estimate_held(self, chosen: Ids) -> int:
         """Return about how many of some ids are in the store; others may be of another."""
-        if len(chosen) <= FEW:
+        if len(chosen) <= COUNTED_IDS:
             return len(chosen)
         sample = chosen
-        if len(chosen) > SAMPLE:
-            sample = np.random.default_rng(0).choice(chosen, SAMPLE, replace=False, shuffle=False)
+        if len(chosen) > SAMPLED_IDS:
+            sample = np.random.default_rng(0).choice(chosen, SAMPLED_IDS, replace=False, shuffle=False)
         return round(len(self._select(sample).ids) / len(sample) * len(chosen))
 
     def _at_most(self, budget: int) -> Scan | None:  # noqa: ARG002
@@ -401,7 +401,7 @@ def keep(scan: Scan, chosen: Ids | None) -> Scan:
 
 def is_enough(held: Any, passed: Any, budget: int, share: float) -> Any:
     """Return whether probed lists suffice that hold so many chosen items, of so many passed; or an array of that."""
-    return (held >= budget) & ((share * passed <= PASSED_PER_CHOSEN * held) | (held >= EXTRA * budget))
+    return (held >= budget) & ((share * passed <= PASSED_PER_CHOSEN * held) | (held >= READ_PER_CANDIDATE * budget))
 
 
 def check_settings(coder: Coder | None, width: int | None, most_bytes: int | None) -> tuple[int, Coder | None]:
@@ -433,7 +433,7 @@ def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Cod
 
 def _check_limit(value: int, name: str) -> int:
     """Return a number of items, or the most there can be; raise if it is not a positive integer."""
-    return min(check_int(value, name, least=1), MOST)
+    return min(check_int(value, name, least=1), MOST_SCANNED)
 
 
 def batches(items: Scan, size: int) -> Iterator[Scan]:
