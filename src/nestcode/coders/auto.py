@@ -38,6 +38,8 @@ CANDIDATES: dict[Goal, list[type[Choice]]] = {
     "distortion": [LinearCoder, CellCoder, ResidualCoder, AdaptiveCoder],
     "graph": [LinearCoder],
 }
+WIDTHS: dict[Goal, int] = {"search": 256, "distortion": 256, "graph": 320}  # by default
+MAX_BITS_PER_FEATURE = 8  # more say little, whatever the coder
 SAMPLE_ROWS, SAMPLE_VALUES, TRIAL_WIDTH = 20_000, 1 << 23, 128
 HELD_OUT = 0.2  # of the sample
 QUERIES, NEIGHBORS = 500, 10
@@ -47,7 +49,7 @@ MARGIN = 0.95
 
 def fit(
     X: ArrayLike | Iterable[ArrayLike],
-    width: int,
+    width: int | None = None,
     *,
     metric: Metric = "l2",
     goal: Goal = "search",
@@ -74,7 +76,7 @@ def fit(
 
     Args:
         X: (n, features): an array, a memory map, or a list of arrays.
-        width: bits of a code.
+        width: bits of a code; by default 256, or 320 with the goal "graph", but at most 8 for each feature.
         metric: "l2", or "cosine" to compare items by angle.
         goal: "search" chooses by recall@10, "distortion" by squared error, "graph" for an index with graphs.
         seed: of the sample, the trials and the fit.
@@ -85,12 +87,19 @@ def fit(
         raise InvalidInput("fit reads the data more than once, and an iterator ends: give an array or a list of arrays")
     if goal not in CANDIDATES:
         raise InvalidInput(f'goal must be "search", "distortion" or "graph", got {goal!r}')
+    by_default = width is None
+    if width is None:
+        first = next(pieces(X), None)
+        width = WIDTHS[goal] if first is None else min(WIDTHS[goal], MAX_BITS_PER_FEATURE * max(first.shape[1], 1))
     check_settings(width, metric, seed)
     candidates: list[Choice] = [kind(width, metric, seed=seed) for kind in CANDIDATES[goal]]
     report = to_stderr if verbose else to_nobody
     selection = _select(X, candidates, goal, report)
     report(f"fitting {selection.chosen} of {width} bits to all rows")
-    coder = next(coder for coder in candidates if type(coder).__name__ == selection.chosen).fit(X)
+    with warnings.catch_warnings():
+        if by_default:  # nobody asked for as many bits
+            warnings.filterwarnings("ignore", message="the data fills")
+        coder = next(coder for coder in candidates if type(coder).__name__ == selection.chosen).fit(X)
     coder.selection_ = selection
     return coder
 
