@@ -156,8 +156,12 @@ class Client:
         missing = found[place] != wanted if len(found) else np.ones(len(wanted), dtype=np.bool_)
         return table.take(pa.array(place, mask=missing))
 
-    def add(self, items: Codes | ArrayLike, ids: ArrayLike, *, on_duplicate: OnDuplicate = "error") -> None:
+    def add(
+        self, items: Codes | ArrayLike, ids: ArrayLike, *, attributes: Any = None, on_duplicate: OnDuplicate = "error"
+    ) -> None:
         """Add items under ids, and return when they are durable; with the same ids this may be repeated.
+
+        `attributes` are those that `Index.add` takes, for columns that the index has.
 
         Of more items than a request may have, each request adds all or none; the error of one tells how many items
         were added before.
@@ -171,7 +175,17 @@ class Client:
                     self._only().post("/v1/items", {"on_duplicate": on_duplicate}, rows=part, content=content)
                     done.append(part.count)
 
-        self._with_rows(items, send)
+        def send_with_attributes(rows: _Rows) -> None:
+            known, columns = check_ids(ids, rows.count).tolist(), _rows_of(attributes, rows.count)
+            each = max((len(json.dumps(row)) for row in columns), default=0) + len(str(2**63)) + 2
+            with _counting(rows.count, "added") as done:
+                for part in rows.split(self._about, {"on_duplicate": on_duplicate}, each):
+                    own = slice(sum(done), sum(done) + part.count)
+                    request = {"ids": known[own], "attributes": columns[own], "on_duplicate": on_duplicate}
+                    self._only().post("/v1/items", rows=part, json=request | part.as_json())
+                    done.append(part.count)
+
+        self._with_rows(items, send if attributes is None else send_with_attributes)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove items, and return when that is durable; many are removed by several requests, as they are added."""
@@ -296,19 +310,25 @@ class _Rows:
         rows = check_rows(rows[None] if rows.ndim == 1 else rows, features=coder["features"])
         return cls(FLOAT32, rows.astype("<f4").tobytes(), len(rows), width, tag)
 
-    def split(self, about: dict[str, Any], filtered: dict[str, Any] | None = None) -> Iterator[Self]:
-        """Yield the rows of each request to servers that are described so; with a filter, they join it in JSON."""
+    def split(self, about: dict[str, Any], joined: dict[str, Any] | None = None, each: int = 0) -> Iterator[Self]:
+        """Yield the rows of each request to servers that are described so.
+
+        Args:
+            about: the description.
+            joined: other keys of a request in JSON, such as a filter; None sends bytes.
+            each: bytes of JSON beside each row.
+
+        """
         size, limits = len(self.body) // max(self.count, 1), about["limits"]
         room = max(1, int(limits["body"]) // (size + 8))  # and an id
-        if filtered is not None:
+        if joined is not None:
             limit = int(limits["json"])
-            taken = len(json.dumps(filtered)) + len('"vectors": []')
-            room = (limit - taken) // (TEXT[self.kind] * size + 8)
+            taken = len(json.dumps(joined)) + len('"vectors": [], "ids": [], "attributes": []')
+            room = (limit - taken) // (TEXT[self.kind] * size + 8 + each)
             if room < 1:
                 raise InvalidInput(
-                    f"a request to this server has at most {limit:,} bytes of JSON, but this filter"
-                    f"{_count_of(filtered['filter'])} takes {taken:,}, and each query some more: "
-                    "give fewer ids or values"
+                    f"a request to this server has at most {limit:,} bytes of JSON, but {_name_of(joined)} takes "
+                    f"{taken + each:,}, and each row some more: give fewer ids, values or texts"
                 )
         most = min(_most_rows(about), room)
         for first in range(0, self.count, most):
@@ -459,7 +479,7 @@ def _json_value(value: Any) -> Any:
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and np.isfinite(value)):
         return value
     raise InvalidInput(
-        f"a parameter must be a text, a finite number, a date or a list of them, got {value!r:.80}: convert it"
+        f"a value must be a text, a finite number, a date or a list of them, got {value!r:.80}: convert it"
     )
 
 
@@ -467,8 +487,18 @@ def _names_of(columns: Sequence[str] | str) -> list[str]:
     return [columns] if isinstance(columns, str) else list(columns)
 
 
-def _count_of(wanted: str | list[int]) -> str:
-    return "" if isinstance(wanted, str) else f" of {len(wanted):,} ids"
+def _name_of(joined: dict[str, Any]) -> str:
+    """Return what makes a request large, for an error."""
+    wanted = joined.get("filter")
+    return "attributes" if wanted is None else "this filter" + (f" of {len(wanted):,} ids" * isinstance(wanted, list))
+
+
+def _rows_of(attributes: Any, count: int) -> list[dict[str, Any]]:
+    """Return attributes as JSON has them, a dictionary for each item."""
+    from nestcode.search.attributes import Attributes
+
+    rows = Attributes.read(attributes, count).table().to_pylist()
+    return [{name: _json_value(value) for name, value in row.items() if value is not None} for row in rows]
 
 
 def _ids_of(given: ArrayLike | Iterable[int]) -> list[int]:

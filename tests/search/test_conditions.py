@@ -375,3 +375,14 @@ def test_all_types_of_numbers_are_compared_exactly() -> None:
         assert index.matching(f"{name} < 1e300 AND {name} > -1e300").tolist() == [0, 1, 2]
         for other in NUMBERS:
             assert index.matching(f"{name} = {other}").tolist() == [0, 1, 2]
+
+
+def test_values_beyond_all_others_are_compared() -> None:
+    index = Index(width=8)
+    index.add(Codes.from_bits(np.eye(8)[:3] > 0), attributes={"x": [1.5, -np.inf, np.inf], "n": [1, 2, 3]})
+    for huge, below in ((10**400, [0, 1]), (-(10**400), [])):
+        assert index.matching(("x < ?", [huge])).tolist() == below
+        assert len(index.matching(("n < ?", [huge]))) == (3 if below else 0)
+    for text, values in (("x = ?", ["\ud800"]), ("x IN ?", [["a", "\udfff"]]), ("x = '\ud800'", [])):
+        with pytest.raises(InvalidInput, match="must be Unicode, got a lone surrogate"):
+            index.matching((text, values))

@@ -1,5 +1,6 @@
 """Conditions and columns over HTTP: what an index answers, a server and its client answer; hostile ones are refused."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,8 +159,40 @@ def test_an_index_without_attributes_says_so(http: httpx.Client, client: Client,
         client.search(rows[:1], filter="year > 1")
     for wanted, named in (
         (("year > ?", 5), "a text and a list"),
-        (("year > ?", [object()]), "a parameter must be"),
+        (("year > ?", [object()]), "a value must be"),
         (pa.compute.field("year") > 1, "conditions as texts"),
     ):
         with pytest.raises((InvalidInput, TypeError), match=named):
             client.search(rows[:1], filter=wanted)
+
+
+def test_items_are_added_with_their_attributes(folders: list[Path], rows: Floats, tmp_path: Path) -> None:
+    shutil.copytree(folders[2], tmp_path / "copy")
+    some, limits = TABLE.take(np.arange(100)), Limits(json=20_000)
+    with in_thread(create_app(Service(tmp_path / "copy", writable=True, limits=limits))) as url, Client(url) as client:
+        client.add(rows[:100], np.arange(1000, 1100), attributes=some)  # by several requests
+        assert client.attributes(np.arange(1000, 1100)).to_pylist() == some.to_pylist()
+        client.add(rows[:1], [1000], attributes=[{"year": 1}], on_duplicate="replace")
+        assert client.attributes([1000]).to_pylist() == [dict.fromkeys(TABLE.column_names) | {"year": 1}]
+        deep: Any = "x"
+        for _ in range(400):
+            deep = [deep]
+        for wrong, named in (
+            ([{"yaer": 1}], "got 'yaer' too"),
+            ([{"year": "x"}], "column 'year' holds int16"),
+            ([{"year": 10**9}], "column 'year' holds int16"),
+            ([{"at": "yesterday"}], "in ISO 8601, got 'yesterday'"),
+            ([{"year": {"a": 1}}], "column 'year' must hold"),
+            ([{"tags": deep}], "column 'tags' must hold"),
+            ([{}], "a row for each item"),
+            ([], "a row for each item, got 0 rows"),
+            ([{"title": "x" * 30_000}], "at most 20,000 bytes"),
+        ):
+            asked = {"ids": [2000], "vectors": rows[:1].tolist(), "attributes": wrong}
+            with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+                answer = http.post("/v1/items", json=asked)
+                assert answer.status_code in (400, 413), answer.text
+                assert named in error_of(answer)
+        with pytest.raises(InvalidInput, match="attributes takes"):
+            client.add(rows[:1], [2000], attributes=[{"title": "x" * 30_000}])
+        assert len(client) == COUNT + 100

@@ -381,9 +381,11 @@ class Routes:
     async def add(self, request: Request) -> Response:
         """Add items; the answer comes when they are durable (`Index.add`). In a binary body each row follows its id."""
         kind, body = await self._body(request, JSON, FLOAT32, CODES)
+        rows, columns = b"", None
         if kind == JSON:
             only_in_body(request)
             asked = await self._parsed(body, parse, schemas.AddRequest, body)
+            columns = await self._call(self._service.attributes_to_add, asked.attributes)
             items = await self._queries(asked)
             ids: Ids = ids_of(asked.ids, "ids", self._limits.rows)
             duplicate = asked.on_duplicate
@@ -394,7 +396,7 @@ class Routes:
             except ValueError as error:
                 raise InvalidInput(str(error)) from None
             items, duplicate = await self._binary(kind, rows), parse_query(schemas.AddOptions, request).on_duplicate
-        return await self._write(lambda index: index.add(items, ids, on_duplicate=duplicate))
+        return await self._write(lambda index: index.add(items, ids, attributes=columns, on_duplicate=duplicate))
 
     async def remove(self, request: Request) -> Response:
         """Remove items; the answer comes when that is durable (`Index.remove`)."""

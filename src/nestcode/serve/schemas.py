@@ -176,11 +176,12 @@ class Vectors(Body):
 
 
 class AddRequest(AddOptions, kw_only=True):
-    """Items to add, under ids that the client chooses, so that an add may be repeated."""
+    """Items to add, under ids that the client chooses, so that an add may be repeated; of each its attributes."""
 
     vectors: Rows | UnsetType = UNSET
     codes: Hex | None = None
     ids: Ids
+    attributes: list[dict[str, Any]] | None = None
 
 
 class RemoveRequest(Body):

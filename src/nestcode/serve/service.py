@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,16 @@ class Service:
                 "with IN ?"
             )
 
+    def attributes_to_add(self, rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+        """Return attributes as the index takes them: in JSON, dates and times are texts in ISO 8601."""
+        if rows is None:
+            return None
+        columns = self.index.columns
+        if not columns:
+            raise InvalidInput("this index has no attributes: leave them out, or build it with some")
+        moments = [name for name, kind in columns.items() if kind == "date" or kind.startswith("timestamp")]
+        return [{**row, **{name: _moment(name, row[name]) for name in moments if name in row}} for row in rows]
+
     def attributes(self, ids: Ids, columns: list[str] | None) -> tuple[Ids, Any]:
         """Return the items that the index has of some, and their attributes as a table of pyarrow."""
         index, parts, size = self.index, [], 0
@@ -252,6 +263,15 @@ class Service:
 
     def _any_coder(self) -> Coder | None:
         return self._given if self._index is None or self._index.coder is None else self._index.coder
+
+
+def _moment(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return date.fromisoformat(value) if len(value) == len("2024-05-01") else datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidInput(f"column {name!r} takes dates and times in ISO 8601, got {value!r:.80}") from None
 
 
 def _warm(index: Index) -> None:
