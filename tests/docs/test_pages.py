@@ -102,7 +102,7 @@ def test_the_install_line_of_the_readme_has_what_its_search_and_stream_need() ->
     page = (ROOT / "README.md").read_text()
     (line,) = re.findall(r"^pip install .*", page, flags=re.MULTILINE)
     snippets = "".join(page.partition("## Nested dropout")[0].split("## Search")[1:])
-    assert ("nc.data." in snippets, "from PIL" in snippets) == ("sklearn" in line, "pillow" in line)
+    assert ("nc.data." in snippets, "sample_images" in snippets) == ("sklearn" in line, "pillow" in line)
 
 
 def test_blocks_are_found() -> None:
