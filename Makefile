@@ -18,7 +18,7 @@ DOWNLOADS := 's/^ *\(Downloading\|Using cached\) \(.*\)-[0-9].*\((.*)\)$$/   \2 
 COMPILED := 's/^ *\(\[[0-9]*\/[0-9]*\]\).*[/]\(.*\)\.c[px].*/   \1 \2/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native test-processors torture fuzz lint format bench web audit wheels test-wheel use-wheel coverage mutants clean
+.PHONY: help demo docs check test test-native test-processors torture fuzz lint format bench web audit wheels test-wheel use-wheel release-check coverage mutants clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -85,6 +85,9 @@ wheels: .venv/wheels  ## Build wheels for x86-64 and ARM into dist, and install 
 test-wheel: .venv/wheels  ## Build the wheel of this machine from a clean clone, and install it where there is no compiler
 	@rm -rf build/clone && git clone -q . build/clone
 	@$(RUN) build/clone/tools/wheels.py build/wheel --machines "$$(uname -m)"
+
+release-check: .venv/ready  ## Check what a release needs: tree, links, docs, sdist, wheel, licenses, imports, no network
+	@$(RUN) tools/release_check.py
 
 # The core that counts its lines stays in .venv until the next command, which compiles it again.
 coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and branches of Python and C++ they reach
