@@ -13,7 +13,7 @@ MODULES = [
     "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
     ".images", ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.haystack", ".integrations.hub",
     ".integrations.langchain", ".integrations.llama_index", ".integrations.sklearn", ".lengths", ".metrics", ".nn",
-    ".report", ".scale", ".search", ".serve", ".simulate", ".stores", ".stores.lmdb", ".stores.postgres", ".streams",
+    ".scale", ".search", ".serve", ".simulate", ".stores", ".stores.lmdb", ".stores.postgres", ".streams",
     ".training",
 ]  # fmt: skip
 

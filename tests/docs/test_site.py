@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from nestcode.search import planner
+from tests.test_public import public_objects
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -41,6 +42,9 @@ def test_strict_build_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     assert "<code>pca</code>" in pages["reproduction.html"]
     assert "&gt;&gt;&gt;" in pages["api/coders.html"]
     assert "<blockquote>" not in pages["api/coders.html"]  # how Markdown renders an example without fences
+    shown = {name for page in pages.values() for name in re.findall(r'id="nestcode\.[\w.]*?(\w+)"', page)}
+    public = {name.rpartition(".")[2] for name, value in public_objects() if not isinstance(value, ModuleType)}
+    assert public - shown == set()  # every public name has its place in the reference
 
 
 def test_external_resources_are_noticed() -> None:

@@ -11,8 +11,9 @@ from torch import Tensor
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize, OrderedAutoencoder, keep_prefix
-from nestcode.training import Contrastive, Run, Training, nested_info_nce, train
+from nestcode.training import Contrastive, Run, Training, train
 from nestcode.training.autoencoder import AutoencoderLoss
+from nestcode.training.contrastive import nested_info_nce
 
 X = digits()[0]
 

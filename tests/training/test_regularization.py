@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Empirical, Geometric, Uniform
 from nestcode.nn import Binarize, OrderedAutoencoder, keep_prefix
-from nestcode.training import AdaptivePenalty, ConstantPenalty, Invariance, Training, invariance_penalty
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Invariance, Training
 from nestcode.training.autoencoder import AutoencoderLoss
-from nestcode.training.regularization import Norm, Penalty
+from nestcode.training.regularization import Norm, Penalty, invariance_penalty
 
 NORMS: list[Norm] = ["l1", "l2"]
 

@@ -25,7 +25,7 @@ from nestcode.nn.contrastive import (  # noqa: E402
     PrefixDistillation,
     Temperature,
 )
-from nestcode.nn.dropout import NestedDropout, keep_prefix, keep_units, prefix_mask  # noqa: E402
+from nestcode.nn.dropout import NestedDropout, keep_prefix, prefix_mask  # noqa: E402
 from nestcode.nn.images import ImageEncoder, RandomViews  # noqa: E402
 from nestcode.nn.losses import MatryoshkaLoss, NestedLoss, expected_loss  # noqa: E402
 from nestcode.nn.nesting import Chain, Groups, Nesting, Tree  # noqa: E402
@@ -64,7 +64,6 @@ __all__ = [
     "Tree",
     "expected_loss",
     "keep_prefix",
-    "keep_units",
     "pack_prefix",
     "prefix_mask",
     "sample_lengths",

@@ -18,7 +18,7 @@ import_extra("torch", extra="torch", purpose="nestcode.training")
 from nestcode.training.autoencoder import train  # noqa: E402
 from nestcode.training.config import Run, Training  # noqa: E402
 from nestcode.training.conjugate_gradient import ConjugateGradient  # noqa: E402
-from nestcode.training.contrastive import Contrastive, nested_info_nce  # noqa: E402
+from nestcode.training.contrastive import Contrastive  # noqa: E402
 from nestcode.training.evaluation import errors_by_length  # noqa: E402
 from nestcode.training.growth import Growth  # noqa: E402
 from nestcode.training.least_squares import refit  # noqa: E402
@@ -27,7 +27,6 @@ from nestcode.training.regularization import (  # noqa: E402
     AdaptivePenalty,
     ConstantPenalty,
     Invariance,
-    invariance_penalty,
 )
 from nestcode.training.sweep import Sweep  # noqa: E402
 
@@ -45,8 +44,6 @@ __all__ = [
     "Training",
     "errors_by_length",
     "find_preset",
-    "invariance_penalty",
-    "nested_info_nce",
     "refit",
     "train",
 ]
