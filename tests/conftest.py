@@ -1,5 +1,6 @@
 """Settings of all tests, and which of them are slow."""
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -62,6 +63,17 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collecto
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process and of the processes that it has waited for."""
     return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from visiting what is imported: it stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

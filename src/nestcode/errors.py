@@ -21,6 +21,8 @@ length must be between 0 and the code's width 2, got 5: shorten the prefix or ma
 import sys
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
@@ -85,6 +87,23 @@ def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise  # installed but broken: its own error is more useful
-        raise MissingExtra(
-            f"{purpose} needs {module}, which is not installed: pip install 'nestcode[{extra}]'"
-        ) from None
+        raise _missing(module, extra, purpose) from None
+
+
+def extra_folder(package: str, *, extra: str, purpose: str) -> Path:
+    """Return the folder of an optional dependency without importing it, or raise the error of `import_extra`.
+
+    >>> extra_folder("json", extra="torch", purpose="arithmetic").name
+    'json'
+    """
+    try:
+        found = find_spec(package)
+    except ModuleNotFoundError:
+        found = None
+    if found is None or not found.submodule_search_locations:
+        raise _missing(package, extra, purpose)
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def _missing(module: str, extra: str, purpose: str) -> MissingExtra:
+    return MissingExtra(f"{purpose} needs {module}, which is not installed: pip install 'nestcode[{extra}]'")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import datasets
 
 from nestcode.data import digits, patches, pinwheel, sample_images
 from nestcode.errors import InvalidInput
@@ -16,6 +17,16 @@ def test_digits_are_pixels_between_0_and_1() -> None:
     assert X.dtype == np.float32
     assert (X.min(), X.max()) == (0, 1)
     assert sorted(set(labels.tolist())) == list(range(10))
+
+
+def test_the_samples_are_what_scikit_learn_loads() -> None:
+    X, labels = digits()
+    bunch = datasets.load_digits()
+    assert np.array_equal(16 * X, bunch.data)
+    assert np.array_equal(labels, bunch.target)
+    for name, image in sample_images().items():
+        assert image.dtype == np.uint8
+        assert np.array_equal(image, datasets.load_sample_image(f"{name}.jpg"))
 
 
 def test_patches_are_cut_out_of_the_images() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import check_int
-from nestcode.errors import InvalidInput, import_extra
+from nestcode.errors import InvalidInput, extra_folder, import_extra
 
+DATASETS = "datasets"  # of scikit-learn: its files are read without it, for importing it and SciPy takes seconds
 RADIAL, TANGENTIAL = 0.3, 0.06  # standard deviations of a pinwheel's arms
 
 
@@ -18,9 +19,9 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     >>> X.shape, labels[:5].tolist()
     ((1797, 64), [0, 1, 2, 3, 4])
     """
-    datasets = import_extra("sklearn.datasets", extra="sklearn", purpose="nestcode.data.digits")
-    bunch = datasets.load_digits()
-    return (bunch.data / 16).astype(np.float32), bunch.target.astype(np.int64)
+    path = extra_folder("sklearn", extra="sklearn", purpose="nestcode.data.digits") / DATASETS / "data/digits.csv.gz"
+    rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    return rows[:, :-1].astype(np.float32) / 16, rows[:, -1].astype(np.int64)
 
 
 def sample_images() -> dict[str, NDArray[np.uint8]]:
@@ -29,8 +30,10 @@ def sample_images() -> dict[str, NDArray[np.uint8]]:
     >>> {name: image.shape for name, image in sample_images().items()}
     {'china': (427, 640, 3), 'flower': (427, 640, 3)}
     """
-    datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.sample_images")
-    return {name: np.asarray(datasets.load_sample_image(f"{name}.jpg"), dtype=np.uint8) for name in ("china", "flower")}
+    purpose = "nestcode.data.sample_images"
+    folder = extra_folder("sklearn", extra="reproduce", purpose=purpose) / DATASETS / "images"
+    image = import_extra("PIL.Image", extra="reproduce", purpose=purpose)
+    return {name: np.array(image.open(folder / f"{name}.jpg")) for name in ("china", "flower")}
 
 
 def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:

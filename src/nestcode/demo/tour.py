@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 import nestcode
-from nestcode.errors import import_extra
+from nestcode.errors import extra_folder
 from nestcode.report import Link, Page
 from nestcode.storage import make_folder
 
@@ -48,7 +48,7 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
 
     """
     for module in ("sklearn", "matplotlib", "PIL"):
-        import_extra(module, extra="demo", purpose="the demo")
+        extra_folder(module, extra="demo", purpose="the demo")  # before any work, and without importing them
     from nestcode.demo import bits, ordering, prefixes, refined, search, stream
 
     folder = Path(out) / "explorer"
