@@ -106,9 +106,9 @@ def read_patches(items: int | None) -> Task:
 
 
 def read_digits(metric: Metric = "l2") -> Task:
-    """Return scikit-learn's digits: the smoke test."""
+    """Return scikit-learn's digits, some of them and few queries: the smoke test."""
     rows = prepared(data.digits()[0], metric)
-    return Task("digits", metric, rows[:-100], rows[-100:])
+    return Task("digits", metric, rows[:1200], rows[-24:])
 
 
 def prepared(rows: NDArray[Any], metric: Metric) -> Floats:

@@ -39,7 +39,7 @@ K = 10
 BATCH = 64
 SINGLE_QUERIES = 16
 ROUNDS = 7
-LIST_BITS, GRAPH_BITS = 256, 320
+LIST_BITS, GRAPH_BITS, QUICK_BITS = 256, 320, 64  # the last of a smoke test
 BYTES: dict[VectorType, int] = {"float32": 4, "float16": 2, "int8": 1}  # of a value
 
 Row = dict[str, Any]
@@ -61,7 +61,7 @@ def main() -> None:
     rows: list[Row] = []
     with threadpool_limits(1):
         for part in (scans, estimates, lists, walks, reranks, networks, hits, filters):
-            rows += part(task, Clock(task, 1 if options.quick else ROUNDS))
+            rows += part(task, Clock(task, quick=options.quick))
     show(f"Cost model: {task}", rows, "CPU time, one thread. error: the largest relative error of the line.")
     save(options.json, rows, ["nestcode", "numpy"])
 
@@ -86,8 +86,10 @@ def read(options: argparse.Namespace) -> Task:
 class Clock:
     """Measures searches of an index by single queries and by a batch."""
 
-    def __init__(self, task: Task, rounds: int) -> None:
-        self.single, self.batch, self.rounds = task.queries[:SINGLE_QUERIES], task.queries[:BATCH], rounds
+    def __init__(self, task: Task, *, quick: bool) -> None:
+        self.single, self.batch = task.queries[:SINGLE_QUERIES], task.queries[:BATCH]
+        self.rounds = 1 if quick else ROUNDS
+        self.bits = QUICK_BITS if quick else LIST_BITS  # of codes in lists
 
     def __call__(self, jobs: Sequence[tuple[Index, dict[str, Any]]]) -> list[Measured]:
         """Return the figures of searches with these arguments; the rounds of all are interleaved."""
@@ -150,11 +152,11 @@ def row(name: str, unit: str, batch: str, line: Line, per: float = 1) -> Row:
 def scans(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of scanning vectors of each format, and codes."""
     sizes = steps(len(task.base) // 32, len(task.base))
-    coder = LinearCoder(LIST_BITS, metric=task.metric).fit(task.base)
+    coder = LinearCoder(clock.bits, metric=task.metric).fit(task.base)
     for vectors, width in BYTES.items():
         found = clock([(filled(task, coder, size, vectors), {"k": K, "candidates": size}) for size in sizes])
         yield from both(f"scan, {vectors}", "byte", sizes, found, task.base.shape[1] * width)
-    for one in (coder, CellCoder(LIST_BITS, metric=task.metric).fit(task.base)):
+    for one in (coder, CellCoder(clock.bits, metric=task.metric).fit(task.base)):
         found = clock([(filled(task, one, size), {"k": K, "candidates": size}) for size in sizes])
         yield from both(f"scan, codes of {type(one).__name__}", "item", sizes, found)
 
@@ -162,7 +164,7 @@ def scans(task: Task, clock: Clock) -> Iterator[Row]:
 def estimates(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of an item that is estimated in inverted lists."""
     for kind, how in ((CellCoder, "fast-scan"), (LinearCoder, "fast-scan"), (ResidualCoder, "ADC")):
-        coder = kind(LIST_BITS, metric=task.metric).fit(task.base)
+        coder = kind(clock.bits, metric=task.metric).fit(task.base)
         index = filled(task, coder, len(task.base), "float16")
         budgets = steps(len(index) // 80, len(index) // 2)
         found = clock([(index, {"k": K, "candidates": budget, "rerank": 100}) for budget in budgets])
@@ -172,7 +174,7 @@ def estimates(task: Task, clock: Clock) -> Iterator[Row]:
 def lists(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of ranking a list, by searches of few candidates."""
     counts = [1 << bits for bits in range(4, min(12, len(task.base).bit_length() - 4))]
-    coders = [CellCoder(LIST_BITS, metric=task.metric, cells=count).fit(task.base) for count in counts]
+    coders = [CellCoder(clock.bits, metric=task.metric, cells=count).fit(task.base) for count in counts]
     found = clock(
         [(filled(task, one, len(task.base), "float16"), {"k": K, "candidates": K, "rerank": K}) for one in coders]
     )
@@ -190,7 +192,7 @@ def walks(task: Task, clock: Clock) -> Iterator[Row]:
 
 def reranks(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of an item that is reranked, by vectors of each format and by whole codes."""
-    coder = CellCoder(LIST_BITS, metric=task.metric).fit(task.base)
+    coder = CellCoder(clock.bits, metric=task.metric).fit(task.base)
     candidates = len(task.base) // 4
     amounts = steps(100, candidates // 2)
     for vectors in (*BYTES, None):
@@ -220,7 +222,7 @@ def networks(task: Task, clock: Clock) -> Iterator[Row]:
 
 def hits(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of a hit that is returned, at one number of reranked items."""
-    index = filled(task, CellCoder(LIST_BITS, metric=task.metric).fit(task.base), len(task.base), "float16")
+    index = filled(task, CellCoder(clock.bits, metric=task.metric).fit(task.base), len(task.base), "float16")
     candidates = len(task.base) // 4
     amounts = steps(10, candidates // 4)
     found = clock([(index, {"k": k, "candidates": candidates, "rerank": candidates // 4}) for k in amounts])
@@ -229,7 +231,7 @@ def hits(task: Task, clock: Clock) -> Iterator[Row]:
 
 def filters(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of a filter that allows few items: of each item of a mask, and of each id."""
-    coder, allowed = LinearCoder(LIST_BITS, metric=task.metric).fit(task.base), np.arange(K)
+    coder, allowed = LinearCoder(clock.bits, metric=task.metric).fit(task.base), np.arange(K)
     sizes = steps(len(task.base) // 32, len(task.base))
     found = clock([(filled(task, coder, size, "float16"), {"k": K, "filter": np.arange(size) < K}) for size in sizes])
     yield from both("filter by a mask", "item", sizes, found)

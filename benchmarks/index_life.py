@@ -25,8 +25,8 @@ BATCH = 1000
 def main() -> None:
     """Measure, print and save."""
     options = arguments(__doc__)
-    count, width = (5000, 256) if options.quick else (1_000_000, 2048)
-    extra, ones = (2000, 200) if options.quick else (100_000, 2000)
+    count, width = (3000, 128) if options.quick else (1_000_000, 2048)
+    extra, ones = (500, 50) if options.quick else (100_000, 2000)
     rng = np.random.default_rng(0)
     packed = rng.integers(0, 256, (count + extra + 2 * ones, width // 8), dtype=np.uint8)
     packed.flags.writeable = False

@@ -30,7 +30,7 @@ def main() -> None:
     options = arguments(__doc__)
     name, train, test = images(options)
     items, queries = (rows.astype(np.float32) for rows in (train, test[:100]))
-    width = 64 if options.quick else 256
+    width = 24 if options.quick else 256
     coders = [kind(width).fit(items[:10_000]) for kind in (LinearCoder, ResidualCoder, CellCoder)]
     sizes = [bytes_of(coder, items, queries) for coder in coders]
     times = [times_of(coder, items, queries, graph=False) for coder in coders]

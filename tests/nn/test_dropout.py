@@ -254,16 +254,17 @@ def test_autocast_keeps_bfloat16() -> None:
 def test_it_compiles_without_graph_breaks(backend: str) -> None:
     torch._dynamo.reset()
     drop = NestedDropout(Geometric(0.9))
-    compiled = torch.compile(drop, fullgraph=True, backend=backend)
-    x, kept = torch.randn(6, 12), torch.tensor([0, 1, 5, 6, 12, 30])
-    assert torch.equal(compiled(x, kept), drop(x, kept))
-    ones = torch.ones(500, 12)
-    drawn = compiled(ones).sum(dim=1)
-    assert 3 < drawn.mean() < 12
-    assert torch.equal(compiled(ones), keep_prefix(ones, 12)) is False
+    # One graph of both ways to call it: the C++ compiler takes seconds for each.
+    compiled = torch.compile(lambda x, kept, ones: (drop(x, kept), drop(ones)), fullgraph=True, backend=backend)
+    x, kept, ones = torch.randn(6, 12), torch.tensor([0, 1, 5, 6, 12, 30]), torch.ones(500, 12)
+    given, drawn = compiled(x, kept, ones)
+    assert torch.equal(given, drop(x, kept))
+    assert 3 < drawn.sum(dim=1).mean() < 12
+    assert not torch.equal(drawn, ones)
     if backend == "aot_eager":  # a second and a third width: the compiler then tries to leave it open
-        for width in (20, 31):
-            assert compiled(torch.ones(500, width)).sum(dim=1).max() > 12
+        compiled = torch.compile(drop, fullgraph=True, backend=backend)
+        for width in (12, 20, 31):
+            assert compiled(torch.ones(500, width)).sum(dim=1).max() > width // 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch

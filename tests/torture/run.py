@@ -26,8 +26,10 @@ from random import Random
 from typing import Literal
 
 ROOT = Path(__file__).parents[2]
-HANG = 120.0  # seconds without an outcome
+HANG = 120.0  # seconds without an outcome or a sign of life
 PRELOADED = ("system_calls", "careless")  # with faults.c
+
+REPORT: list[int] = []  # of a worker: the descriptor of its reports
 
 Outcome = Literal["intact", "refused", "crashes", "hangs", "lost", "wrong"]  # refused: by an error that says why
 Trial = tuple[str, Callable[[], Outcome]]  # the row of the table that it counts for, and what runs it
@@ -111,7 +113,7 @@ def _watch(command: list[str], preload: dict[str, str], tallies: dict[str, Tally
                 what, _, note = line.decode().partition("\t")
                 if what == "begin":
                     row = note
-                else:
+                elif what != "alive":
                     tallies[row].count(what, note, seed)
         code = worker.wait()
         if code > 0:
@@ -140,9 +142,16 @@ def _shim(folder: Path) -> Path:
     return library
 
 
+def report_alive() -> None:
+    """Tell the process that watches this worker that its trial goes on."""
+    for report in REPORT:
+        os.write(report, b"alive\t\n")
+
+
 def work(kind: str, seed: int, seconds: float, most: int, folder: Path) -> None:
     """Run trials and report each: first its row, then its outcome."""
     report = os.dup(1)
+    REPORT[:] = [report]
     os.dup2(2, 1)  # what a library prints is no report
     if kind not in PRELOADED:  # where the library of faults takes syncs; power.py simulates the disk
         os.fsync = lambda fd: None  # noqa: ARG005
@@ -163,4 +172,6 @@ def work(kind: str, seed: int, seconds: float, most: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    from tests.torture.run import work  # the module that trials import, not this one by another name
+
     work(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))
