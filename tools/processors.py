@@ -154,7 +154,7 @@ def run_onednn() -> bool:
     """Run PyTorch's tests without oneDNN in any process."""
     path = os.pathsep.join(filter(None, (str(ROOT / "tools" / "without_onednn"), os.environ.get("PYTHONPATH"))))
     early = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"  # with PyTorch, before pytest
-    command = pytest("-W", early, *TORCH_TESTS)
+    command = pytest("-W", early, "--ignore", "tests/training/test_distributed.py", *TORCH_TESTS)  # it tests processes
     return timed("PyTorch without oneDNN", command, PYTHONPATH=path)
 
 

@@ -21,7 +21,7 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """
     path = extra_folder("sklearn", extra="sklearn", purpose="nestcode.data.digits") / DATASETS / "data/digits.csv.gz"
     rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)
-    return rows[:, :-1].astype(np.float32) / 16, rows[:, -1].astype(np.int64)
+    return rows[:, :-1].astype(np.float32) / np.float32(16), rows[:, -1].astype(np.int64)
 
 
 def sample_images() -> dict[str, NDArray[np.uint8]]:

@@ -121,7 +121,7 @@ def setups(lab: Lab) -> tuple[str, list[Setup]]:
     ).downsampled(lab.pick(toy=8, quick=8, full=16))
     least = 1e-3 if lab.data is None else 2e-3  # 1e-3 takes CIFAR-10 to 80 units, too long for this scale
     growth = lab.pick(toy=Growth(4, 4, 24, 1e-2), quick=Growth(8, 8, 96, least), full=Growth(16, 16, 256, 1e-3))
-    steps, batch_size = lab.pick(toy=(60, 100), quick=(200, 250), full=(400, 500))
+    steps, batch_size = lab.pick(toy=(40, 100), quick=(200, 250), full=(400, 500))
     device = lab.pick(toy="cpu", quick="cpu", full="auto")
     training = Training(steps=steps, batch_size=batch_size, learning_rate=1e-2, compile=False, device=device)
     X, test = as_rows(images.train), torch.from_numpy(as_rows(images.test))

@@ -102,7 +102,7 @@ def distributions(width: int) -> dict[str, Lengths]:
 
 def train(lab: Lab, X: Doubles, encoder: Encoder, name: str, seed: int, width: int) -> Trained:
     """Return an autoencoder trained on the exact loss under this distribution, or read it from the cache."""
-    steps = lab.pick(toy=100, quick=200, full=2000) * (2 if encoder == "linear" else 1)
+    steps = lab.pick(toy=50, quick=200, full=2000) * (2 if encoder == "linear" else 1)
 
     def compute() -> dict[str, Doubles]:
         model = SemiLinearAutoencoder(width, encoder=encoder, lengths=distributions(width)[name])

@@ -152,10 +152,11 @@ class Lab:
     def figure(self, name: str, figure: Figure, caption: str) -> None:
         """Record a figure, as `name.png` and `name.svg`."""
         dots = self.pick(toy=80, quick=150, full=150)
+        tight = self.pick(toy=None, quick="tight", full="tight")  # which draws each figure twice
         for kind in ("png", "svg"):
             memory = BytesIO()
             figure.savefig(
-                memory, format=kind, dpi=dots, bbox_inches="tight", metadata={"Date": None} if kind == "svg" else None
+                memory, format=kind, dpi=dots, bbox_inches=tight, metadata={"Date": None} if kind == "svg" else None
             )
             self.files[f"{name}.{kind}"] = memory.getvalue()
         seeds = ", ".join(map(str, self.seeds))

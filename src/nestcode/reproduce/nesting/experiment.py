@@ -99,7 +99,7 @@ def swap_costs(network: OrderedAutoencoder, X: Tensor, nesting: Nesting) -> Doub
 
 def measure(lab: Lab, name: str, seed: int) -> Trained:
     """Train a network with this nesting, or read its errors from the cache."""
-    training = Training(steps=lab.pick(toy=200, quick=1500, full=20_000), batch_size=200, learning_rate=3e-3, seed=seed,
+    training = Training(steps=lab.pick(toy=120, quick=1500, full=20_000), batch_size=200, learning_rate=3e-3, seed=seed,
                         device="cpu")  # fmt: skip
 
     def compute() -> dict[str, NDArray[Any]]:

@@ -108,7 +108,7 @@ def trained_network(lab: Lab, points: Floats, arm: Ids, seed: int, steps: int | 
 
     With 0 steps it is untrained, its thresholds set to quantiles.
     """
-    steps = lab.pick(toy=200, quick=1500, full=10_000) if steps is None else steps
+    steps = lab.pick(toy=120, quick=1500, full=10_000) if steps is None else steps
     training = Training(steps=max(steps, 1), batch_size=256, learning_rate=5e-3, seed=seed, device="cpu", holdout=0.0)
 
     def compute() -> dict[str, NDArray[Any]]:

@@ -66,7 +66,7 @@ def preset(lab: Lab) -> Preset:
     """Return the paper's retrieval network without sweeping and penalties, at a small budget."""
     paper = find_preset("paper-retrieval")
     training = Training(
-        steps=lab.pick(toy=80, quick=400, full=1000), batch_size=lab.pick(toy=100, quick=200, full=5000),
+        steps=lab.pick(toy=50, quick=400, full=1000), batch_size=lab.pick(toy=100, quick=200, full=5000),
         learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=1e-3), invariance=INVARIANCE,
         device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False, holdout=0.0,
     )  # fmt: skip
