@@ -254,10 +254,15 @@ def test_autocast_keeps_bfloat16() -> None:
 def test_it_compiles_without_graph_breaks(backend: str) -> None:
     torch._dynamo.reset()
     drop = NestedDropout(Geometric(0.9))
-    # One graph of both ways to call it: the C++ compiler takes seconds for each.
-    both: Any = torch.compile(lambda x, kept, ones: (drop(x, kept), drop(ones)), fullgraph=True, backend=backend)
+
+    def both(x: Tensor, kept: Tensor, ones: Tensor) -> tuple[Tensor, Tensor]:
+        return drop(x, kept), drop(ones)
+
+    together = torch.compile(
+        both, fullgraph=True, backend=backend
+    )  # one graph: the C++ compiler takes seconds for each
     x, kept, ones = torch.randn(6, 12), torch.tensor([0, 1, 5, 6, 12, 30]), torch.ones(500, 12)
-    given, drawn = both(x, kept, ones)
+    given, drawn = together(x, kept, ones)
     assert torch.equal(given, drop(x, kept))
     assert 3 < drawn.sum(dim=1).mean() < 12
     assert not torch.equal(drawn, ones)
