@@ -33,6 +33,7 @@ settings.load_profile("nestcode")
 
 HERE = Path(__file__).parent
 COUNTED: list[float] = []  # CPU seconds up to the last report
+COLLECTED: list[float] = []  # CPU seconds of the start and the collection, until the first report has them
 SLOW = [  # they train networks, start processes or run whole programs
     HERE / name
     for name in (
@@ -84,7 +85,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Start to count CPU time."""
-    COUNTED[:] = [cpu_seconds()]
+    COUNTED[:] = COLLECTED[:] = [cpu_seconds()]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -96,6 +97,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.partition("::")[0]] += getattr(report, "cpu_seconds", 0)
+                seconds["start and collection"] += getattr(report, "cpu_collected", 0)
     for name, spent in [*seconds.most_common(), ("all", sum(seconds.values()))]:
         terminalreporter.write_line(f"{spent:8.1f} s {name}")
 
@@ -106,6 +108,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     COUNTED.append(cpu_seconds())
     report.cpu_seconds = COUNTED[1] - COUNTED.pop(0)  # type: ignore[attr-defined]
+    report.cpu_collected = COLLECTED.pop() if COLLECTED else 0  # type: ignore[attr-defined]
     if report.skipped and "NESTCODE_CI" in os.environ and "apt-get install" in str(report.longrepr):
         report.outcome = "failed"
     return report
@@ -121,10 +124,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.path != HERE / "coders/test_contract.py" or not any(name in item.name for name in trained)
         ]
     longest = (  # as --cpu-times prints them
-        "test_scripts.py", "docs/test_pages.py", "coders/test_contract.py", "training/test_loop.py",
-        "training/test_distributed.py", "index/test_durability.py", "scale/test_ray.py", "coders/test_refined.py",
-        "torture/test_torture.py", "cli/test_files.py", "demo/test_demo.py", "index/test_damage.py",
-        "docs/test_site.py", "nn/test_dropout.py", "index/test_graph.py", "search/test_scan.py",
+        "test_scripts.py", "coders/test_contract.py", "training/test_distributed.py", "index/test_durability.py",
+        "training/test_loop.py", "docs/test_pages.py", "torture/test_torture.py", "cli/test_files.py",
+        "index/test_damage.py", "laws/test_recall.py", "scale/test_ray.py", "training/test_sweep.py",
+        "nn/test_semilinear.py", "coders/test_refined.py", "docs/test_site.py", "nn/test_dropout.py",
+        "index/test_graph.py", "demo/test_demo.py", "coders/test_autoencoder.py", "reproduce/test_pca.py",
+        "reproduce/test_filters.py", "reproduce/test_regularization.py",
     )  # fmt: skip
     order = {HERE / name: place for place, name in enumerate(longest)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
