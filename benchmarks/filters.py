@@ -38,7 +38,7 @@ TARGET, QUERIES, ROUNDS = 0.95, 24, 3
 LIMIT, LEAST_QUERIES = 0.4, 5  # CPU seconds of a method with one filter and effort: later queries are left out
 SLOWEST = 20_000  # µs of a query, beyond which no greater effort is tried
 GROWTH = (10_000, 100_000, 1_000_000)
-FEATURES, FITTED = 64, 20_000  # of the items of these sizes
+FEATURES, BITS, FITTED = 16, 64, 20_000  # of the items of these sizes
 CALLS, FEW = 20, 40
 QUICK_METHODS, QUICK_ITEMS, QUICK_QUERIES = ("nestcode", "NumPy", "FAISS", "hnswlib", "usearch"), 500, 3
 PACKAGES = ["nestcode", "numpy", "pyarrow", "faiss-cpu", "hnswlib", "usearch", "pyvsag", "lancedb", "qdrant-client"]
@@ -204,7 +204,7 @@ def by_form(sizes: Sequence[int]) -> list[Row]:
     for size in sizes:
         rng = np.random.default_rng(0)
         base = rng.standard_normal((size + 1, FEATURES), dtype=np.float32)
-        index = nc.Index(nc.CellCoder(FEATURES).fit(base[:FITTED]), vectors="float16")
+        index = nc.Index(nc.CellCoder(BITS).fit(base[:FITTED]), vectors="float16")
         number = rng.permutation(size)
         index.add(base[:-1], attributes={"number": number})
         index.compact()
