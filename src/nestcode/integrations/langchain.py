@@ -137,7 +137,10 @@ class NestcodeVectorStore(VectorStore):
         return self._collection.documents(ids)
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
-        """Return the k nearest documents to a text; `filter` is a condition on metadata, or a predicate."""
+        """Return the k nearest documents to a text; `filter` is a condition on metadata, or a predicate.
+
+        A predicate is called with each document, so all are read: conditions are far faster.
+        """
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> list[tuple[Document, float]]:
