@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import zipfile
@@ -50,8 +51,11 @@ def refuse(*arguments, **named):
 
 
 socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+import os
 import numpy as np
 import nestcode as nc
+
+assert os.path.dirname(nc.__path__[0]) == os.getcwd(), nc.__path__
 
 X = np.random.default_rng(0).standard_normal((600, 16)).astype(np.float32)
 coder = nc.fit(X, width=32)
@@ -148,10 +152,16 @@ def check_wheel(wheel: Path) -> str:
     return f"{wheel.stat().st_size / 1e6:.1f} MB, {len(names)} files"
 
 
-def check_import(installed: dict[str, str]) -> str:
+def run_installed(folder: Path, program: str) -> str:
+    """Run a program with the package of this folder; -S keeps the editable installation of the repository out."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), sysconfig.get_path("platlib")])}
+    return run(sys.executable, "-S", "-c", program, env=environment, cwd=folder)
+
+
+def check_import(installed: Path) -> str:
     """Raise where importing the package loads more than it needs."""
     count = "import sys; before = {*sys.modules}; import nestcode; print(*sorted({*sys.modules} - before))"
-    loaded = run(sys.executable, "-S", "-c", count, env=installed, cwd=Path(installed["PYTHONPATH"])).split()
+    loaded = run_installed(installed, count).split()
     if foreign := {name.partition(".")[0] for name in loaded} - {*sys.stdlib_module_names, "nestcode"}:
         raise ValueError(f"import nestcode loads {', '.join(sorted(foreign))}: import them where they are used")
     if len(loaded) > MAX_MODULES:
@@ -159,9 +169,9 @@ def check_import(installed: dict[str, str]) -> str:
     return f"{len(loaded)} modules"
 
 
-def check_network(installed: dict[str, str]) -> str:
+def check_network(installed: Path) -> str:
     """Raise where what needs no network opens a connection."""
-    run(sys.executable, "-c", OFFLINE, env=installed, cwd=Path(installed["PYTHONPATH"]))
+    run_installed(installed, OFFLINE)
     return "none was opened"
 
 
@@ -191,10 +201,9 @@ def main() -> None:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(folder / "installed")
-            installed = os.environ | {"PYTHONPATH": str(folder / "installed")}
             check("wheel", lambda wheel=wheel: check_wheel(wheel))  # type: ignore[misc]
-            check("import", lambda where=installed: check_import(where))  # type: ignore[misc]
-            check("network", lambda where=installed: check_network(where))  # type: ignore[misc]
+            check("import", lambda: check_import(folder / "installed"))
+            check("network", lambda: check_network(folder / "installed"))
     sys.exit(failed)
 
 
