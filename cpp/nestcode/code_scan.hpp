@@ -19,9 +19,6 @@
 namespace nestcode {
 
 // Writes the sum of the codebook entries that the bytes of a code select; codebooks are (bytes, 256, directions).
-using SumEntriesKernel = void (*)(const std::uint8_t* code, std::size_t bytes, const float* codebooks,
-                                  std::size_t directions, float* out);
-
 template <class Floats, std::size_t together>
 NESTCODE_INLINE std::size_t sum_entries_from(std::size_t d, const std::uint8_t* code, std::size_t bytes,
                                              const float* codebooks, std::size_t directions, float* out) {
@@ -37,43 +34,19 @@ NESTCODE_INLINE std::size_t sum_entries_from(std::size_t d, const std::uint8_t* 
     return d;
 }
 
-template <class Floats>
-NESTCODE_INLINE void sum_entries_by(const std::uint8_t* code, std::size_t bytes, const float* codebooks,
+struct SumEntries {
+    template <std::size_t register_bytes>
+    NESTCODE_INLINE static void run(const std::uint8_t* code, std::size_t bytes, const float* codebooks,
                                     std::size_t directions, float* out) {
-    std::size_t d = sum_entries_from<Floats, 8>(0, code, bytes, codebooks, directions, out);
-    d = sum_entries_from<Floats, 1>(d, code, bytes, codebooks, directions, out);
-    for (; d < directions; ++d) {
-        out[d] = 0;
-        for (std::size_t b = 0; b < bytes; ++b) out[d] += codebooks[(256 * b + code[b]) * directions + d];
+        using Floats = typename Vector<register_bytes>::Floats;
+        std::size_t d = sum_entries_from<Floats, 8>(0, code, bytes, codebooks, directions, out);
+        d = sum_entries_from<Floats, 1>(d, code, bytes, codebooks, directions, out);
+        for (; d < directions; ++d) {
+            out[d] = 0;
+            for (std::size_t b = 0; b < bytes; ++b) out[d] += codebooks[(256 * b + code[b]) * directions + d];
+        }
     }
-}
-
-inline void sum_entries(const std::uint8_t* code, std::size_t bytes, const float* codebooks, std::size_t directions,
-                        float* out) {
-    sum_entries_by<Vector<16>::Floats>(code, bytes, codebooks, directions, out);
-}
-
-#if NESTCODE_X86
-NESTCODE_AVX2 inline void sum_entries_avx2(const std::uint8_t* code, std::size_t bytes, const float* codebooks,
-                                           std::size_t directions, float* out) {
-    sum_entries_by<Vector<32>::Floats>(code, bytes, codebooks, directions, out);
-}
-
-NESTCODE_AVX512 inline void sum_entries_avx512(const std::uint8_t* code, std::size_t bytes, const float* codebooks,
-                                               std::size_t directions, float* out) {
-    sum_entries_by<Vector<64>::Floats>(code, bytes, codebooks, directions, out);
-}
-#endif
-
-inline SumEntriesKernel sum_entries_kernel(Simd simd) {
-#if NESTCODE_X86
-    if (simd == Simd::avx2) return sum_entries_avx2;
-    if (simd == Simd::avx512) return sum_entries_avx512;
-#endif
-    static_cast<void>(simd);
-    return sum_entries;
-}
-
+};
 // What codes decode to, in the directions of a projection: bit planes with their bits regrouped to bytes, around the
 // centroids of a coarse quantizer if there is one; or sums of codebook entries, which the bytes of a code select.
 class ScannedFormat {
@@ -116,7 +89,7 @@ class ScannedFormat {
 
     // Writes what a code decodes to.
     void decode(const std::uint8_t* code, const float* centroid, float* out) const {
-        if (codebooks_ != nullptr) return sum_entries(code, bytes, codebooks_, directions, out);
+        if (codebooks_ != nullptr) return Compiled<SumEntries>::portable(code, bytes, codebooks_, directions, out);
         planes_->decode(code, out);
         for (std::size_t d = 0; d < directions && centroid != nullptr; ++d) out[d] += centroid[d];
     }
@@ -127,7 +100,7 @@ class ScannedFormat {
         Decoded(const ScannedFormat& format, Simd simd)
             : panels{Panel(format.directions, simd), Panel(format.directions, simd)},
               simd_(simd),
-              sum_(sum_entries_kernel(simd)),
+              sum_(Compiled<SumEntries>::of(simd)),
               rows_(format.codebooks_ == nullptr ? 0 : Panel::kRows * format.directions) {
             if (format.planes_) words_.emplace(*format.planes_, simd);
         }
@@ -137,7 +110,7 @@ class ScannedFormat {
       private:
         friend ScannedFormat;
         const Simd simd_;
-        const SumEntriesKernel sum_;
+        const Compiled<SumEntries>::Pointer sum_;
         std::optional<RegroupedDecoder::Words> words_;
         std::vector<float> rows_;  // (32, directions)
     };
@@ -219,10 +192,7 @@ class ScannedFormat {
     }
 
   private:
-    double norm(const float* row) const {
-        return std::sqrt(
-            sum_in_double(directions, [=](std::size_t d) { return static_cast<double>(row[d]) * row[d]; }));
-    }
+    double norm(const float* row) const { return std::sqrt(squared_norm_in_double(row, directions)); }
 
     // Writes the 256 sums of a byte's levels: those of its lowest bits, then of one direction more at a time.
     void fill_table(std::size_t byte, const float* row, float* table) const {
@@ -286,7 +256,7 @@ class CodeScan {
         largest_ = format.largest_part(std::sqrt(static_cast<double>(largest)) * (1 + 0x1p-10));
         const double* mean = projection.mean;
         const std::size_t features = projection.features();
-        mean_square_ = norm_in_double(mean, features);
+        mean_square_ = squared_norm_in_double(mean, features);
         for (std::size_t d = 0; d < projection.count; ++d) {
             const float* direction = projection.directions + d * features;
             mean_.push_back(sum_in_double(features, [=](std::size_t f) { return mean[f] * direction[f]; }));
@@ -348,7 +318,7 @@ class CodeScan {
     // A row as squared distances of coefficients take it: of the l2 metric, or of the cosine of L2-normalized items.
     Query around_mean(const RowBatch& batch, std::size_t q, double outside) const {
         Query query{{batch.coefficients(q), batch.coefficients(q) + projection_.count}, outside};
-        query.square = squared_norm(query.weights.data(), projection_.count) + query.constant;
+        query.square = squared_norm_in_double(query.weights.data(), projection_.count) + query.constant;
         const double longest = std::sqrt(query.square) + largest_;
         query.reach = longest * longest;
         if (projection_.metric == Metric::l2) return query;
@@ -382,7 +352,7 @@ class CodeScan {
         std::vector<double> values(row, row + features);
         Query query;
         query.zero = metric == Metric::cosine && !normalize(values);
-        query.constant = product_in_double(values.data(), mean, features);
+        query.constant = sum_in_double(features, [&](std::size_t f) { return values[f] * mean[f]; });
         for (std::size_t f = 0; f < features && is_own(metric); ++f) values[f] -= mean[f];
         for (std::size_t d = 0; d < projection_.count; ++d) {
             const float* direction = projection_.directions + d * features;
@@ -392,7 +362,7 @@ class CodeScan {
         for (std::size_t d = 0; d < projection_.count; ++d)
             for (std::size_t f = 0; f < features; ++f)
                 values[f] -= query.weights[d] * projection_.directions[d * features + f];
-        query.constant = squared_norm(values.data(), features);
+        query.constant = squared_norm_in_double(values.data(), features);
         return query;
     }
 
@@ -401,14 +371,9 @@ class CodeScan {
 
     // The squared distance of a row to the span of the directions: a difference of squares where it cancels little.
     double outside(const RowBatch& batch, std::size_t q) const {
-        const double square = squared_norm(batch.centered(q), projection_.features());
-        const double rest = square - squared_norm(batch.coefficients(q), projection_.count);
+        const double square = squared_norm_in_double(batch.centered(q), projection_.features());
+        const double rest = square - squared_norm_in_double(batch.coefficients(q), projection_.count);
         return rest > square / 16 ? rest : batch.outside(q);
-    }
-
-    template <class Real>
-    static double squared_norm(const Real* values, std::size_t count) {
-        return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(values[i]) * values[i]; });
     }
 
     // What the errors of estimates are at most, given how many roundings a product goes through.
@@ -473,7 +438,7 @@ class CodeScan {
         for (std::size_t d = 0; d < projection_.count; ++d)
             for (std::size_t f = 0; f < features; ++f)
                 values[f] += static_cast<double>(coefficients[d]) * projection_.directions[d * features + f];
-        return squared_norm(values.data(), features);
+        return squared_norm_in_double(values.data(), features);
     }
 
     // Decodes items on one thread, and compares the latest with queries in float64.
@@ -484,7 +449,7 @@ class CodeScan {
               items_(items),
               own_(scan.is_own(metric)),
               by_angle_(metric == Metric::cosine),
-              kernels_(double_kernels<float>(simd)),
+              kernels_(simd),
               decoded_(scan.format_.directions) {}
 
         void read(std::size_t item) {
@@ -593,11 +558,11 @@ class CodeScan {
     void search_together(const Real* rows, std::size_t count, const Items& items, Metric metric,
                          const NearestHits& hits, std::size_t first, std::uint8_t* done, Simd simd) const {
         const std::size_t directions = projection_.count, features = projection_.features();
-        RowBatch batch(projection_, count, simd, panel_kernels(simd).project);
+        RowBatch batch(projection_, count, simd, Compiled<ProjectMany>::of(simd));
         std::vector<Real> usable;         // rows that float32 can compare
         std::vector<std::size_t> places;  // of these
         for (std::size_t q = 0; q < count; ++q) {
-            const double square = squared_norm(rows + q * features, features);
+            const double square = squared_norm_in_double(rows + q * features, features);
             if (!RowBatch::in_range(square) || !keeps_digits(square, metric)) continue;
             usable.insert(usable.end(), rows + q * features, rows + (q + 1) * features);
             places.push_back(first + q);

@@ -15,51 +15,18 @@
 
 namespace nestcode {
 
-// A tile of `rows` rows and `vectors` vectors of columns.
-template <class Register, std::size_t rows, std::size_t vectors>
+constexpr std::size_t kPanelRows = 32;
+
+// A tile as large as the registers hold: `kRows` rows and `kVectors` vectors of columns.
+template <std::size_t register_bytes>
 struct Tile {
-    using Floats = Register;
-    static constexpr std::size_t kLanes = sizeof(Floats) / sizeof(float), kRows = rows, kVectors = vectors;
-};
-
-class Panel {
-  public:
-    static constexpr std::size_t kRows = 32;
-
-    Panel(std::size_t features, Simd simd);
-
-    // The values of a feature, (32), which those of the next follow.
-    float* line(std::size_t feature) { return lines_[2 * feature].values; }
-
-    // Packs 32 rows.
-    void pack(const float* const* rows) { kernels_.pack(rows, features_, line(0)); }
-
-    // Writes the first `count` rows, (count, features).
-    void unpack(std::size_t count, float* rows) const {
-        kernels_.unpack(lines_.front().values, features_, count, rows);
-    }
-
-    // Writes the inner products of `count` rows, (count, features), with the 32: those of row i at out + i * stride.
-    void multiply(const float* rows, std::size_t count, float* out, std::size_t stride) const {
-        kernels_.multiply(lines_.front().values, rows, count, features_, out, stride);
-    }
-
-    struct Kernels {
-        void (*pack)(const float* const* rows, std::size_t features, float* panel);
-        void (*unpack)(const float* panel, std::size_t features, std::size_t count, float* rows);
-        void (*multiply)(const float* panel, const float* rows, std::size_t count, std::size_t features, float* out,
-                         std::size_t stride);
-        ProjectKernel project;  // of many vectors
-    };
-
-  private:
-    struct alignas(64) Line {
-        float values[16];
-    };
-
-    std::size_t features_;
-    Kernels kernels_;
-    std::vector<Line> lines_;  // (features, 2)
+    using Floats = typename Vector<register_bytes>::Floats;
+    static constexpr std::size_t kLanes = register_bytes / sizeof(float), kRows = register_bytes == 64 ? 12 : 6;
+#if NESTCODE_NEON
+    static constexpr std::size_t kVectors = 4;
+#else
+    static constexpr std::size_t kVectors = 2;
+#endif
 };
 
 template <class Tile, std::size_t count>
@@ -70,7 +37,7 @@ NESTCODE_INLINE void multiply_rows(const float* panel, const float* rows, std::s
     for (std::size_t f = 0; f < features; ++f) {
         Floats line[Tile::kVectors];
         for (std::size_t j = 0; j < Tile::kVectors; ++j)
-            line[j] = load_vector<Floats>(panel + f * Panel::kRows + j * Tile::kLanes);
+            line[j] = load_vector<Floats>(panel + f * kPanelRows + j * Tile::kLanes);
         for (std::size_t i = 0; i < count; ++i)
             for (std::size_t j = 0; j < Tile::kVectors; ++j) sums[i][j] += rows[i * features + f] * line[j];
     }
@@ -78,99 +45,111 @@ NESTCODE_INLINE void multiply_rows(const float* panel, const float* rows, std::s
         for (std::size_t j = 0; j < Tile::kVectors; ++j) store_vector(sums[i][j], out + i * stride + j * Tile::kLanes);
 }
 
-template <class Tile>
-NESTCODE_INLINE void multiply_panel(const float* panel, const float* rows, std::size_t count, std::size_t features,
+struct MultiplyPanel {
+    template <std::size_t register_bytes>
+    NESTCODE_INLINE static void run(const float* panel, const float* rows, std::size_t count, std::size_t features,
                                     float* out, std::size_t stride) {
-    constexpr std::size_t columns = Tile::kVectors * Tile::kLanes, few = Tile::kRows / 3;
-    for (std::size_t first = 0; first < Panel::kRows; first += columns, panel += columns, out += columns) {
-        std::size_t i = 0;
-        for (; i + Tile::kRows <= count; i += Tile::kRows)
-            multiply_rows<Tile, Tile::kRows>(panel, rows + i * features, features, out + i * stride, stride);
-        for (; i + few <= count; i += few)
-            multiply_rows<Tile, few>(panel, rows + i * features, features, out + i * stride, stride);
-        for (; i < count; ++i) multiply_rows<Tile, 1>(panel, rows + i * features, features, out + i * stride, stride);
-    }
-}
-
-template <class Tile>
-NESTCODE_INLINE void pack_panel(const float* const* rows, std::size_t features, float* panel) {
-    constexpr std::size_t lanes = Tile::kLanes, width = Panel::kRows;
-    const std::size_t whole = features / lanes * lanes;
-    for (std::size_t first = 0; first < width; first += lanes) {
-        for (std::size_t f = 0; f < whole; f += lanes) {
-            typename Tile::Floats square[lanes];
-            for (std::size_t i = 0; i < lanes; ++i) square[i] = load_vector<typename Tile::Floats>(rows[first + i] + f);
-            transpose(square);
-            for (std::size_t i = 0; i < lanes; ++i) store_vector(square[i], panel + (f + i) * width + first);
+        using Tile = nestcode::Tile<register_bytes>;
+        constexpr std::size_t columns = Tile::kVectors * Tile::kLanes, few = Tile::kRows / 3;
+        for (std::size_t first = 0; first < kPanelRows; first += columns, panel += columns, out += columns) {
+            std::size_t i = 0;
+            for (; i + Tile::kRows <= count; i += Tile::kRows)
+                multiply_rows<Tile, Tile::kRows>(panel, rows + i * features, features, out + i * stride, stride);
+            for (; i + few <= count; i += few)
+                multiply_rows<Tile, few>(panel, rows + i * features, features, out + i * stride, stride);
+            for (; i < count; ++i)
+                multiply_rows<Tile, 1>(panel, rows + i * features, features, out + i * stride, stride);
         }
-        for (std::size_t i = first; i < first + lanes; ++i)
-            for (std::size_t f = whole; f < features; ++f) panel[f * width + i] = rows[i][f];
     }
-}
+};
 
-template <class Tile>
-NESTCODE_INLINE void unpack_panel(const float* panel, std::size_t features, std::size_t count, float* rows) {
-    constexpr std::size_t lanes = Tile::kLanes, width = Panel::kRows;
-    const std::size_t whole = features / lanes * lanes;
-    for (std::size_t first = 0; first < count; first += lanes) {
-        const std::size_t many = std::min(lanes, count - first);
-        for (std::size_t f = 0; f < whole; f += lanes) {
-            typename Tile::Floats square[lanes];
-            for (std::size_t i = 0; i < lanes; ++i)
-                square[i] = load_vector<typename Tile::Floats>(panel + (f + i) * width + first);
-            transpose(square);
-            for (std::size_t i = 0; i < many; ++i) store_vector(square[i], rows + (first + i) * features + f);
+struct PackPanel {
+    template <std::size_t register_bytes>
+    NESTCODE_INLINE static void run(const float* const* rows, std::size_t features, float* panel) {
+        using Floats = typename Vector<register_bytes>::Floats;
+        constexpr std::size_t lanes = register_bytes / sizeof(float);
+        const std::size_t whole = features / lanes * lanes;
+        for (std::size_t first = 0; first < kPanelRows; first += lanes) {
+            for (std::size_t f = 0; f < whole; f += lanes) {
+                Floats square[lanes];
+                for (std::size_t i = 0; i < lanes; ++i) square[i] = load_vector<Floats>(rows[first + i] + f);
+                transpose(square);
+                for (std::size_t i = 0; i < lanes; ++i) store_vector(square[i], panel + (f + i) * kPanelRows + first);
+            }
+            for (std::size_t i = first; i < first + lanes; ++i)
+                for (std::size_t f = whole; f < features; ++f) panel[f * kPanelRows + i] = rows[i][f];
         }
-        for (std::size_t i = first; i < first + many; ++i)
-            for (std::size_t f = whole; f < features; ++f) rows[i * features + f] = panel[f * width + i];
     }
-}
+};
 
-// The same for the directions of a projection, which are panels.
-template <auto multiply>
-void project_many(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out) {
-    static_assert(ProjectionBlocks::kWidth == Panel::kRows);
-    for (std::size_t b = 0; b < directions.blocks; ++b)
-        multiply(directions.block(b), vectors, many, directions.features, out + b * Panel::kRows, directions.count());
-}
+struct UnpackPanel {
+    template <std::size_t register_bytes>
+    NESTCODE_INLINE static void run(const float* panel, std::size_t features, std::size_t count, float* rows) {
+        using Floats = typename Vector<register_bytes>::Floats;
+        constexpr std::size_t lanes = register_bytes / sizeof(float);
+        const std::size_t whole = features / lanes * lanes;
+        for (std::size_t first = 0; first < count; first += lanes) {
+            const std::size_t last = std::min(first + lanes, count);
+            for (std::size_t f = 0; f < whole; f += lanes) {
+                Floats square[lanes];
+                for (std::size_t i = 0; i < lanes; ++i)
+                    square[i] = load_vector<Floats>(panel + (f + i) * kPanelRows + first);
+                transpose(square);
+                for (std::size_t i = first; i < last; ++i) store_vector(square[i - first], rows + i * features + f);
+            }
+            for (std::size_t i = first; i < last; ++i)
+                for (std::size_t f = whole; f < features; ++f) rows[i * features + f] = panel[f * kPanelRows + i];
+        }
+    }
+};
 
-// Defines the kernels of an instruction set.
-#define NESTCODE_PANEL_KERNELS(name, target, Tile)                                                                     \
-    target inline void pack_##name(const float* const* rows, std::size_t features, float* panel) {                     \
-        pack_panel<Tile>(rows, features, panel);                                                                       \
-    }                                                                                                                  \
-    target inline void unpack_##name(const float* panel, std::size_t features, std::size_t count, float* rows) {       \
-        unpack_panel<Tile>(panel, features, count, rows);                                                              \
-    }                                                                                                                  \
-    target inline void multiply_##name(const float* panel, const float* rows, std::size_t count, std::size_t features, \
-                                       float* out, std::size_t stride) {                                               \
-        multiply_panel<Tile>(panel, rows, count, features, out, stride);                                               \
+// The inner products of many vectors with the directions of a projection, which are panels.
+struct ProjectMany {
+    template <std::size_t register_bytes>
+    NESTCODE_INLINE static void run(const ProjectionBlocks& directions, const float* vectors, std::size_t many,
+                                    float* out) {
+        static_assert(ProjectionBlocks::kWidth == kPanelRows);
+        for (std::size_t b = 0; b < directions.blocks; ++b)
+            MultiplyPanel::run<register_bytes>(directions.block(b), vectors, many, directions.features,
+                                               out + b * kPanelRows, directions.count());
+    }
+};
+
+class Panel {
+  public:
+    static constexpr std::size_t kRows = kPanelRows;
+
+    Panel(std::size_t features, Simd simd)
+        : features_(features),
+          pack_(Compiled<PackPanel>::of(simd)),
+          unpack_(Compiled<UnpackPanel>::of(simd)),
+          multiply_(Compiled<MultiplyPanel>::of(simd)),
+          lines_(2 * std::max<std::size_t>(features, 1)) {}
+
+    // The values of a feature, (32), which those of the next follow.
+    float* line(std::size_t feature) { return lines_[2 * feature].values; }
+
+    // Packs 32 rows.
+    void pack(const float* const* rows) { pack_(rows, features_, line(0)); }
+
+    // Writes the first `count` rows, (count, features).
+    void unpack(std::size_t count, float* rows) const { unpack_(lines_.front().values, features_, count, rows); }
+
+    // Writes the inner products of `count` rows, (count, features), with the 32: those of row i at out + i * stride.
+    void multiply(const float* rows, std::size_t count, float* out, std::size_t stride) const {
+        multiply_(lines_.front().values, rows, count, features_, out, stride);
     }
 
-#if NESTCODE_NEON
-using PortableTile = Tile<Vector<16>::Floats, 6, 4>;
-#else
-using PortableTile = Tile<Vector<16>::Floats, 6, 2>;
-#endif
-NESTCODE_PANEL_KERNELS(portable, , PortableTile)
-#if NESTCODE_X86
-using TileAvx2 = Tile<Vector<32>::Floats, 6, 2>;
-using TileAvx512 = Tile<Vector<64>::Floats, 12, 2>;
-NESTCODE_PANEL_KERNELS(avx2, NESTCODE_AVX2, TileAvx2)
-NESTCODE_PANEL_KERNELS(avx512, NESTCODE_AVX512, TileAvx512)
-#endif
-#undef NESTCODE_PANEL_KERNELS
+  private:
+    struct alignas(64) Line {
+        float values[16];
+    };
 
-inline Panel::Kernels panel_kernels(Simd simd) {
-#if NESTCODE_X86
-    if (simd == Simd::avx2) return {pack_avx2, unpack_avx2, multiply_avx2, project_many<multiply_avx2>};
-    if (simd == Simd::avx512) return {pack_avx512, unpack_avx512, multiply_avx512, project_many<multiply_avx512>};
-#endif
-    static_cast<void>(simd);
-    return {pack_portable, unpack_portable, multiply_portable, project_many<multiply_portable>};
-}
-
-inline Panel::Panel(std::size_t features, Simd simd)
-    : features_(features), kernels_(panel_kernels(simd)), lines_(2 * std::max<std::size_t>(features, 1)) {}
+    std::size_t features_;
+    Compiled<PackPanel>::Pointer pack_;
+    Compiled<UnpackPanel>::Pointer unpack_;
+    Compiled<MultiplyPanel>::Pointer multiply_;
+    std::vector<Line> lines_;  // (features, 2)
+};
 
 }  // namespace nestcode

@@ -126,18 +126,20 @@ template <class Term>
     return sums[0];
 }
 
+template <class Real>
+[[gnu::always_inline]] inline double squared_norm_in_double(const Real* row, std::size_t features) {
+    return sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
+}
+
 // Divides a vector by its norm, or returns false where it is zero.
 inline bool normalize(std::vector<double>& vector) {
-    const auto squared_norm = [&] {
-        return sum_in_double(vector.size(), [&](std::size_t f) { return vector[f] * vector[f]; });
-    };
-    double square = squared_norm();
+    double square = squared_norm_in_double(vector.data(), vector.size());
     if (!(square > 1e-280 && square < 1e280)) {  // squares leave the range of float64
         if (std::ranges::all_of(vector, [](double value) { return value == 0; })) return false;
         double largest = 0;
         for (const double value : vector) largest = std::max(largest, std::abs(value));
         for (double& value : vector) value /= largest;
-        square = squared_norm();
+        square = squared_norm_in_double(vector.data(), vector.size());
     }
     const double scale = 1 / std::sqrt(square);
     for (double& value : vector) value *= scale;
@@ -238,65 +240,39 @@ void compare_in_double(std::span<const std::size_t> queries, std::size_t many, c
     });
 }
 
-// Sums in float64 of a query and a row, which is scaled: their product, and the square of their difference.
+// Sums in float64 of a query and a row, which is scaled: their product, the square of their difference, and the row's
+// squared norm.
 template <class Real>
 struct DoubleKernels {
-    double (*product)(const double* query, const Real* row, std::size_t features);
-    double (*square)(const double* query, const Real* row, double scale, std::size_t features);
-    double (*norm)(const Real* row, std::size_t features);  // squared, of the row
+    struct Product {
+        template <std::size_t>
+        NESTCODE_INLINE static double run(const double* query, const Real* row, std::size_t features) {
+            return sum_in_double(features, [=](std::size_t f) { return query[f] * row[f]; });
+        }
+    };
+    struct Square {
+        template <std::size_t>
+        NESTCODE_INLINE static double run(const double* query, const Real* row, double scale, std::size_t features) {
+            return sum_in_double(features, [=](std::size_t f) {
+                const double difference = query[f] - scale * row[f];
+                return difference * difference;
+            });
+        }
+    };
+    struct Norm {
+        template <std::size_t>
+        NESTCODE_INLINE static double run(const Real* row, std::size_t features) {
+            return squared_norm_in_double(row, features);
+        }
+    };
+
+    explicit DoubleKernels(Simd simd)
+        : product(Compiled<Product>::of(simd)), square(Compiled<Square>::of(simd)), norm(Compiled<Norm>::of(simd)) {}
+
+    const typename Compiled<Product>::Pointer product;
+    const typename Compiled<Square>::Pointer square;
+    const typename Compiled<Norm>::Pointer norm;
 };
-
-template <class Real>
-[[gnu::always_inline]] inline double product_in_double(const double* query, const Real* row, std::size_t features) {
-    return sum_in_double(features, [=](std::size_t f) { return query[f] * row[f]; });
-}
-
-template <class Real>
-[[gnu::always_inline]] inline double square_in_double(const double* query, const Real* row, double scale,
-                                                      std::size_t features) {
-    return sum_in_double(features, [=](std::size_t f) {
-        const double difference = query[f] - scale * row[f];
-        return difference * difference;
-    });
-}
-
-template <class Real>
-[[gnu::always_inline]] inline double norm_in_double(const Real* row, std::size_t features) {
-    return sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
-}
-
-// Defines the kernels of an instruction set.
-#define NESTCODE_DOUBLE_KERNELS(name, target)                                                                         \
-    template <class Real>                                                                                             \
-    target double product_in_double_##name(const double* query, const Real* row, std::size_t features) {              \
-        return product_in_double(query, row, features);                                                               \
-    }                                                                                                                 \
-    template <class Real>                                                                                             \
-    target double square_in_double_##name(const double* query, const Real* row, double scale, std::size_t features) { \
-        return square_in_double(query, row, scale, features);                                                         \
-    }                                                                                                                 \
-    template <class Real>                                                                                             \
-    target double norm_in_double_##name(const Real* row, std::size_t features) {                                      \
-        return norm_in_double(row, features);                                                                         \
-    }
-NESTCODE_DOUBLE_KERNELS(portable, )
-#if NESTCODE_X86
-NESTCODE_DOUBLE_KERNELS(avx2, NESTCODE_AVX2)
-NESTCODE_DOUBLE_KERNELS(avx512, NESTCODE_AVX512)
-#endif
-#undef NESTCODE_DOUBLE_KERNELS
-
-template <class Real>
-DoubleKernels<Real> double_kernels(Simd simd) {
-#if NESTCODE_X86
-    if (simd == Simd::avx2)
-        return {product_in_double_avx2<Real>, square_in_double_avx2<Real>, norm_in_double_avx2<Real>};
-    if (simd == Simd::avx512)
-        return {product_in_double_avx512<Real>, square_in_double_avx512<Real>, norm_in_double_avx512<Real>};
-#endif
-    static_cast<void>(simd);
-    return {product_in_double_portable<Real>, square_in_double_portable<Real>, norm_in_double_portable<Real>};
-}
 
 // A query or a vector in float64, L2-normalized for the cosine.
 struct DoubleRow {
@@ -314,10 +290,7 @@ struct DoubleRow {
 class DoubleReader {
   public:
     DoubleReader(const VectorRuns& vectors, Metric metric, Simd simd)
-        : reader_(vectors, half_expander(simd)),
-          metric_(metric),
-          kernels_(double_kernels<float>(simd)),
-          fine_kernels_(double_kernels<double>(simd)) {}
+        : reader_(vectors, half_expander(simd)), metric_(metric), kernels_(simd), fine_kernels_(simd) {}
 
     void prefetch(std::size_t position) const { reader_.prefetch(position); }
 
@@ -432,61 +405,39 @@ struct Estimates {
     float total;            // of all, only to notice what is not finite
 };
 
-using EstimateKernel = void (*)(const float* products, float offset, const float* scales, const float* shifts,
-                                std::size_t k, Estimates& out);
-
-[[gnu::always_inline]] inline void estimate_portable(const float* products, float offset, const float* scales,
-                                                     const float* shifts, std::size_t k, Estimates& out) {
-    constexpr std::size_t columns = Estimates::kColumns;
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    const std::size_t many = out.values.size();
-    float* const values = out.values.data();
-    float least[columns], sums[columns] = {};
-    std::fill_n(least, columns, infinity);
-    const auto add = [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const float value = scales[first + i] * (products[first + i] + offset) + shifts[first + i];
-            values[first + i] = value;
-            least[i] = value < least[i] ? value : least[i];
-            sums[i] += value;
+struct EstimateKernel {
+    template <std::size_t>
+    NESTCODE_INLINE static void run(const float* products, float offset, const float* scales, const float* shifts,
+                                    std::size_t k, Estimates& out) {
+        constexpr std::size_t columns = Estimates::kColumns;
+        constexpr float infinity = std::numeric_limits<float>::infinity();
+        const std::size_t many = out.values.size();
+        float* const values = out.values.data();
+        float least[columns], sums[columns] = {};
+        std::fill_n(least, columns, infinity);
+        const auto add = [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+            for (std::size_t i = 0; i < count; ++i) {
+                const float value = scales[first + i] * (products[first + i] + offset) + shifts[first + i];
+                values[first + i] = value;
+                least[i] = value < least[i] ? value : least[i];
+                sums[i] += value;
+            }
+        };
+        std::size_t first = 0;
+        for (; first + columns <= many; first += columns) add(first, columns);
+        add(first, many - first);
+        std::uint32_t ranks[columns] = {};  // how many are less
+        for (std::size_t i = 0; i < columns; ++i)
+            for (std::size_t j = 0; j < columns; ++j) ranks[j] += least[i] < least[j];
+        out.kth = -infinity;
+        out.total = 0;
+        for (std::size_t i = 0; i < columns; ++i) {
+            out.least[i] = least[i];
+            out.kth = ranks[i] < k && least[i] > out.kth ? least[i] : out.kth;
+            out.total += sums[i];
         }
-    };
-    std::size_t first = 0;
-    for (; first + columns <= many; first += columns) add(first, columns);
-    add(first, many - first);
-    std::uint32_t ranks[columns] = {};  // how many are less
-    for (std::size_t i = 0; i < columns; ++i)
-        for (std::size_t j = 0; j < columns; ++j) ranks[j] += least[i] < least[j];
-    out.kth = -infinity;
-    out.total = 0;
-    for (std::size_t i = 0; i < columns; ++i) {
-        out.least[i] = least[i];
-        out.kth = ranks[i] < k && least[i] > out.kth ? least[i] : out.kth;
-        out.total += sums[i];
     }
-}
-
-#if NESTCODE_X86
-NESTCODE_AVX2 inline void estimate_avx2(const float* products, float offset, const float* scales, const float* shifts,
-                                        std::size_t k, Estimates& out) {
-    estimate_portable(products, offset, scales, shifts, k, out);
-}
-
-NESTCODE_AVX512 inline void estimate_avx512(const float* products, float offset, const float* scales,
-                                            const float* shifts, std::size_t k, Estimates& out) {
-    estimate_portable(products, offset, scales, shifts, k, out);
-}
-#endif
-
-inline EstimateKernel estimate_kernel(Simd simd) {
-#if NESTCODE_X86
-    if (simd == Simd::avx2) return estimate_avx2;
-    if (simd == Simd::avx512) return estimate_avx512;
-#endif
-    static_cast<void>(simd);
-    return [](const float* products, float offset, const float* scales, const float* shifts, std::size_t k,
-              Estimates& out) { estimate_portable(products, offset, scales, shifts, k, out); };
-}
+};
 
 // The items that may be among the k nearest of each query, collected from estimates of all distances that come in
 // blocks of items.
@@ -505,7 +456,7 @@ class CloseItems {
         : k_(k), items_(items), most_(64 + items / 32 + 2 * k), queries_(queries) {}
 
     void add(const Block& block, Simd simd) {
-        const EstimateKernel estimate = estimate_kernel(simd);
+        const auto estimate = Compiled<EstimateKernel>::of(simd);
         for (std::size_t q = 0; q < queries_.size(); ++q)
             if (!queries_[q].failed) add(queries_[q], q, block, estimate, room_);
         seen_ += block.many;
@@ -527,7 +478,8 @@ class CloseItems {
         bool failed = false;
     };
 
-    void add(Query& own, std::size_t q, const Block& block, EstimateKernel estimate, Estimates& out) const {
+    void add(Query& own, std::size_t q, const Block& block, Compiled<EstimateKernel>::Pointer estimate,
+             Estimates& out) const {
         constexpr std::size_t columns = Estimates::kColumns;
         auto& [values, least, kth, total] = out;
         values.resize(block.many);
@@ -675,7 +627,7 @@ class BatchScan {
             if (query.zero) close.drop(q);
             for (std::size_t f = 0; f < features && centered_; ++f) query.values[f] -= center_[f];
             std::copy(query.values.begin(), query.values.end(), rounded_.data() + q * features);
-            lengths_[q] = std::sqrt(norm_in_double(query.values.data(), features));
+            lengths_[q] = std::sqrt(squared_norm_in_double(query.values.data(), features));
         }
     }
 
@@ -687,7 +639,7 @@ class BatchScan {
         for (std::size_t q = 0; q < count_; ++q) {
             const Real* const query = queries_ + q * features;
             for (std::size_t f = 0; f < features; ++f) mean[f] += query[f];
-            squares += norm_in_double(query, features);
+            squares += squared_norm_in_double(query, features);
         }
         for (double& value : mean) value /= static_cast<double>(count_);
         for (const double value : mean) square += value * value;
@@ -806,7 +758,7 @@ bool scan_alone(const VectorRuns& vectors, const Real* row, const Position* item
     moved = std::sqrt(moved);
     if (metric == Metric::inner && many != 0) {
         const double longest = std::sqrt(*std::ranges::max_element(norms) + underflow);
-        const double length = std::sqrt(norm_in_double(query.values.data(), features));
+        const double length = std::sqrt(squared_norm_in_double(query.values.data(), features));
         bound += error * length * longest * (1 + 0x1p-10);
     }
     const auto limit_of = [&](float kth) {

@@ -122,4 +122,27 @@ inline Simd choose_simd(std::string_view name) {
     return name.empty() ? available.back() : available[find_simd(available, name, "simd")];
 }
 
+// A kernel that is written once, in plain C++ or by the compiler's vector extension, and compiled for every instruction
+// set: `Kernel::run<bytes of a register>`, which must be inlined always.
+template <class Kernel, class Pointer = decltype(&Kernel::template run<16>)>
+struct Compiled;
+
+template <class Kernel, class Result, class... Arguments>
+struct Compiled<Kernel, Result (*)(Arguments...)> {
+    using Pointer = Result (*)(Arguments...);
+
+    static Result portable(Arguments... arguments) { return Kernel::template run<16>(arguments...); }
+#if NESTCODE_X86
+    NESTCODE_AVX2 static Result avx2(Arguments... arguments) { return Kernel::template run<32>(arguments...); }
+    NESTCODE_AVX512 static Result avx512(Arguments... arguments) { return Kernel::template run<64>(arguments...); }
+#endif
+    static Pointer of([[maybe_unused]] Simd simd) {
+#if NESTCODE_X86
+        if (simd == Simd::avx2) return avx2;
+        if (simd == Simd::avx512) return avx512;
+#endif
+        return portable;
+    }
+};
+
 }  // namespace nestcode

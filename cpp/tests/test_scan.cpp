@@ -22,7 +22,7 @@ static void check_panels(Simd simd, std::size_t features, std::size_t count, std
     panel.multiply(queries.get(), count, products.get(), Panel::kRows);
     const ProjectionBlocks blocks(items.get(), Panel::kRows, features);
     std::unique_ptr<float[]> projected(new float[count * Panel::kRows]);
-    panel_kernels(simd).project(blocks, queries.get(), count, projected.get());
+    Compiled<ProjectMany>::of(simd)(blocks, queries.get(), count, projected.get());
     CHECK(std::equal(products.get(), products.get() + count * Panel::kRows, projected.get()));
     for (std::size_t q = 0; q < count; ++q)
         for (std::size_t i = 0; i < Panel::kRows; ++i) {
@@ -38,7 +38,7 @@ static void check_entries(Simd simd, std::size_t directions, std::mt19937& rando
     const auto codebooks = random_rows(bytes * 256 * directions, random);
     const std::uint8_t code[bytes] = {static_cast<std::uint8_t>(random()), 0, 255};
     std::unique_ptr<float[]> sum(new float[directions]);
-    sum_entries_kernel(simd)(code, bytes, codebooks.get(), directions, sum.get());
+    Compiled<SumEntries>::of(simd)(code, bytes, codebooks.get(), directions, sum.get());
     for (std::size_t d = 0; d < directions; ++d) {
         float expected = 0;
         for (std::size_t b = 0; b < bytes; ++b) expected += codebooks[(256 * b + code[b]) * directions + d];
