@@ -466,7 +466,6 @@ def test_all_kernels_of_search_were_recorded() -> None:
         "hamming",
     }
     assert calls.keys() >= {
-        "rerank",
         "select_top_k",
         "pack_blocks",
         "decode_bit_planes",
