@@ -122,7 +122,7 @@ def misplaced_names(text: str) -> set[str]:
 def test_names_are_in_the_files_that_pages_place_them_in() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert set().union(*(misplaced_names(page.read_text()) for page in PAGES)) == set()
-    assert misplaced_names(page.replace("`scorer_for` of", "`scorer_of` of")) == {"scorer_of of search/searcher.py"}
+    assert misplaced_names(page.replace("`scorer_for` of", "`scorer_of` of")) == {"scorer_of of search/preparation.py"}
     assert misplaced_names("`nope` of `tests/test_lengths.py` and of `tests/nn/test_losses.py`") == {
         "nope of tests/test_lengths.py",
         "nope of tests/nn/test_losses.py",
