@@ -172,15 +172,16 @@ class GraphBuilder {
             std::vector<std::uint64_t> candidates;
             walk_graph(
                 walker, batch, vectors_[begin], end - begin, options_.ef, SIZE_MAX, {},
-                [&](std::size_t q, std::uint32_t id, float distance) {
+                [&](std::size_t q, std::uint32_t id, float distance, float) {
                     if (id != begin + q)
                         candidates.push_back(Hit::pack(clamp_to_finite(distance), after(begin + q, id)));
                 },
-                [&](std::size_t q, const GraphPool&, std::size_t) {
+                [&](std::size_t q, const GraphPool&, std::size_t) -> std::size_t {
                     const std::size_t i = begin + q;
                     candidates.insert(candidates.end(), list(near_, i), list(near_, i) + kDegree);
                     select(i, candidates, list(next_, i));
                     candidates.clear();
+                    return 0;
                 });
         });
         near_.swap(next_);

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "graph.hpp"
+#include "late_hits.hpp"
 #include "search.hpp"
 #include "top_k.hpp"
 
@@ -190,7 +191,8 @@ class GraphPool {
         if (allowed_ < ef_) limit = std::numeric_limits<float>::infinity();
     }
 
-    float limit;  // items of a greater estimate do not enter
+    float limit;    // items of a greater estimate do not enter
+    float visited;  // the estimate of the item that was visited last
 
     // Adds those of a record's neighbors that the mask selects: all whose estimates are not above the limit.
     void insert(const float* estimates, const std::uint32_t* ids, std::uint32_t near) {
@@ -218,7 +220,9 @@ class GraphPool {
     // The nearest item that was not visited, which is marked; UINT32_MAX when all were.
     std::uint32_t visit_next() {
         const std::uint32_t id = peek();
-        if (id != UINT32_MAX) begin()[cursor_] |= kVisited;
+        if (id == UINT32_MAX) return id;
+        visited = Hit::score(begin()[cursor_]);
+        begin()[cursor_] |= kVisited;
         return id;
     }
 
@@ -378,7 +382,8 @@ struct GraphWalker {
 };
 
 // Walks for `count` queries, one after the other, each of which visits at most `most` nodes. Calls visit(query, id,
-// distance) and, at the end of a walk, finish(query, pool, visited).
+// distance, estimate) and, at the end of a walk, finish(query, pool, visited), which returns the `ef` of the query's
+// next walk, or 0.
 template <class Element, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
                 std::size_t ef, std::size_t most, const GraphItems& items, const Visit& visit, const Finish& finish) {
@@ -388,12 +393,14 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
         batch.prepare(queries + first * walker.vectors.features, many);
         for (std::size_t q = 0; q < many; ++q) {
             std::size_t visited = 0;
-            walker.start(batch[q], ef, items, pool);
-            while (
-                visited < most &&
-                walker.step(batch[q], pool, [&](std::uint32_t id, float distance) { visit(first + q, id, distance); }))
-                ++visited;
-            finish(first + q, pool, visited);
+            for (std::size_t kept = ef; kept > 0; kept = finish(first + q, pool, visited)) {
+                walker.start(batch[q], kept, items, pool);
+                while (visited < most &&
+                       walker.step(
+                           batch[q], pool,
+                           [&](std::uint32_t id, float distance) { visit(first + q, id, distance, pool.visited); }))
+                    ++visited;
+            }
         }
     }
 }
@@ -411,33 +418,73 @@ inline void replace_nodes(TopK& top, const GraphItems& items, std::size_t k) {
     }
 }
 
+// How many nodes the walks of a query may visit.
+struct WalkBounds {
+    std::size_t most = SIZE_MAX;  // beyond, walks are given up
+    std::size_t most_walked = 0;  // then they are given up instead of widened; 0 never widens
+};
+
 // Writes the k nearest items of each query that are allowed: of those visited, by the distance of their vectors;
-// without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes; a walk is given up
-// at `most`.
+// without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes. A walk that finds
+// many late is followed by one that keeps twice as many items.
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef, const GraphItems& items,
                   const SearchResults& results, Simd simd, std::size_t threads, bool normalized = false,
-                  std::size_t most = SIZE_MAX) {
+                  const WalkBounds& bounds = {}) {
     const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
+    const bool widens = vectors.data != nullptr && bounds.most_walked > 0;
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd, normalized);
         TopK top(results.k);
+        std::vector<float> estimates, distances, scratch;  // of the visited items that may be returned
+        std::size_t kept = std::max(ef, results.k), walked = 0;
+        const auto many_late = [&] {
+            if (distances.size() < kept / 2) return false;
+            scratch = estimates;
+            const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>((scratch.size() - 1) / 2);
+            std::nth_element(scratch.begin(), middle, scratch.end());
+            const float half = *middle;
+            return finds_many_late(
+                distances, results.k, kLateVisited, [&](std::size_t i) { return estimates[i] <= half; }, scratch);
+        };
         walk_graph(
-            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), most, items,
-            [&](std::size_t, std::uint32_t id, float exact) {
-                if (vectors.data != nullptr && !(exact > top.threshold) && items.allows(id)) top.add(exact, id);
+            walker, batch, queries + begin * projection.features(), end - begin, kept, bounds.most, items,
+            [&](std::size_t, std::uint32_t id, float exact, float estimate) {
+                const bool near = !(exact > top.threshold);
+                if (vectors.data == nullptr || !(near || widens) || !items.allows(id)) return;
+                if (near) top.add(exact, id);
+                if (!widens) return;
+                estimates.push_back(estimate);
+                distances.push_back(exact);
             },
-            [&](std::size_t q, const GraphPool& pool, std::size_t visited) {
+            [&](std::size_t q, const GraphPool& pool, std::size_t visited) -> std::size_t {
+                bool given_up = visited >= bounds.most;
+                if (!given_up && widens && many_late()) {
+                    given_up = visited + 2 * (visited - walked) > bounds.most_walked;  // the next one visits as many
+                    walked = visited;
+                    kept *= 2;
+                } else {
+                    walked = 0;
+                }
+                estimates.clear();
+                distances.clear();
+                if (!given_up && walked > 0) {
+                    top.clear();
+                    return kept;
+                }
                 if (vectors.data == nullptr)
                     for (const std::uint64_t key : pool.keys())
                         if (items.allows(GraphPool::id_of(key)))
                             top.add(batch[q % GraphQueries::kBatch].distance(Hit::score(key), metric),
                                     GraphPool::id_of(key));
-                results.compared[begin + q] = visited < most ? static_cast<std::int64_t>(visited) : kGivenUp;
+                results.compared[begin + q] = given_up ? kGivenUp : static_cast<std::int64_t>(visited);
                 if (!items.duplicates.empty()) replace_nodes(top, items, results.k);
                 results.write(begin + q, top);
                 top.clear();
+                kept = std::max(ef, results.k);
+                walked = 0;
+                return 0;
             });
     });
 }
@@ -453,16 +500,16 @@ struct SearchedGraph {
 
     bool has_vectors() const { return floats != nullptr || halves != nullptr; }
 
-    // Searches for queries that are L2-normalized for the cosine; a walk is given up at `most` visited nodes.
-    void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, std::size_t most,
+    // Searches for queries that are L2-normalized for the cosine.
+    void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, const WalkBounds& bounds,
                 const GraphItems& items, const SearchResults& results, Simd simd) const {
         const std::size_t features = projection->features();
         if (halves != nullptr)
             search_graph(*records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef, items,
-                         results, simd, 1, true, most);
+                         results, simd, 1, true, bounds);
         else
             search_graph(*records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
-                         items, results, simd, 1, true, most);
+                         items, results, simd, 1, true, bounds);
     }
 };
 

@@ -20,6 +20,7 @@
 #include "adc.hpp"
 #include "bit_plane_sums.hpp"
 #include "graph_search.hpp"
+#include "late_hits.hpp"
 #include "prefix_tables.hpp"
 #include "rerank.hpp"
 #include "residual_quantizer.hpp"
@@ -251,48 +252,11 @@ struct RowBudget {
     ListBudget lists;           // of inverted lists
     std::size_t graphs;         // candidates of a walk
     std::size_t most_visited;   // nodes of a walk
+    std::size_t most_walked;    // where that kept too few candidates; 0 walks once
     std::size_t reranked;       // candidates that are reranked, of the lists and of each graph
     std::size_t most_reranked;  // where that is not enough; 0 reranks no more
     std::uint64_t most_listed;  // candidates in inverted lists, where these were not enough
 };
-
-// Whether a search that looked at candidates in some order should look at more of them: where many of the nearest ones
-// lie in the second half of that order, others lie beyond it. This takes no model of the errors of estimates, which
-// would have to hold for heavy tails too. Of few hits too few are late to tell: their neighborhood stands for them.
-constexpr std::size_t kNeighborhood = 40;  // nearest candidates, or k if that is more
-constexpr double kLateReranked = 0.05;     // of the neighborhood, that may have estimates in the second half
-constexpr double kLateProbed = 0.1;        // and that may lie in the lists of the second half
-constexpr std::size_t kWiden = 4;          // times as many candidates are reranked next
-constexpr std::uint64_t kProbe = 2;        // times as many candidates are in the lists that are probed next
-
-// Whether the cut after the candidates is arbitrary: the estimates of the second half, ascending, are equal.
-inline bool ends_in_ties(std::span<const float> estimates) {
-    return !(estimates[estimates.size() / 2] < estimates.back());
-}
-
-// early(i) tells whether candidate i, whose distance is known, lies in the first half. Of equal distances those are
-// preferred; `scratch` is overwritten.
-template <class Early>
-bool finds_many_late(std::span<const float> distances, std::size_t k, double share, const Early& early,
-                     std::vector<float>& scratch) {
-    const std::size_t wanted = std::min(std::max(k, kNeighborhood), distances.size());
-    if (wanted == 0) return false;
-    scratch.assign(distances.begin(), distances.end());
-    std::ranges::replace_if(
-        scratch, [](float distance) { return std::isnan(distance); }, std::numeric_limits<float>::infinity());
-    const auto last = scratch.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
-    std::nth_element(scratch.begin(), last, scratch.end());
-    std::size_t first_half = 0, nearer_late = 0;
-    for (std::size_t i = 0; i < distances.size(); ++i) {
-        if (!(distances[i] <= *last)) continue;
-        if (early(i))
-            ++first_half;
-        else
-            nearer_late += distances[i] < *last;
-    }
-    const std::size_t late = std::max(nearer_late, wanted - std::min(wanted, first_half));
-    return static_cast<double>(late) > share * static_cast<double>(wanted);
-}
 
 // Searches on one thread, batch by batch.
 class RowSearch {
@@ -337,8 +301,8 @@ class RowSearch {
         return true;
     }
 
-    // Writes the estimates and positions of the candidates, (count, columns): those of lists, then of each graph, in
-    // order; missing ones come last, at position UINT32_MAX.
+    // Writes the estimates and positions of the candidates, (count, columns): those of lists, which the caller reranks
+    // some of, then of each graph, in order; missing ones come last, at position UINT32_MAX.
     template <class Real>
     bool candidates(const Real* rows, std::size_t count, float* scores, std::uint32_t* positions,
                     std::int64_t* compared) {
@@ -380,8 +344,8 @@ class RowSearch {
         std::size_t column = list_columns_;
         for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
             const SearchedGraph& graph = snapshot_.graphs[g];
-            graph.search(metric(), batch_.features(0), count, budget_.graphs, budget_.most_visited,
-                         {selection_.graphs[g], graph.duplicates},
+            graph.search(metric(), batch_.features(0), count, budget_.graphs,
+                         {budget_.most_visited, budget_.most_walked}, {selection_.graphs[g], graph.duplicates},
                          {graph_columns_[g], scores_.data() + count * column, positions_.data() + count * column,
                           visited_.data()},
                          simd_);
@@ -476,21 +440,21 @@ class RowSearch {
         std::size_t columns = budget_.reranked, room = list_columns_;
         take_from_graphs(q, count);
         for (;;) {
-            take_listed({positions, std::min(columns, room)});
+            take_listed({positions, room}, columns);
             rerank(q);
             if (budget_.most_reranked == 0 || room == 0) return true;
-            const std::size_t half = from_graphs_ + (columns + 1) / 2;
-            if (found_.size() == from_graphs_ + columns &&
-                (ends_in_ties({scores, columns}) ||
-                 many_late(kLateReranked, [=](std::size_t i) { return i < half; }))) {
+            const bool all = positions[room - 1] == UINT32_MAX;  // candidates of these lists
+            if ((!all && ends_in_ties({scores, room})) ||
+                many_late(0, [&](std::size_t i) { return ranks_[i] < columns; })) {
                 columns *= kWiden;
                 if (columns > budget_.most_reranked) return false;
-                if (columns <= room) continue;
+                if (columns_to_keep(columns, kAhead / kWiden) <= room || all) continue;
             } else if (budget.candidates < budget_.most_listed && lists > 1 &&
                        many_late(kLateProbed, [&](std::size_t i) {
                            return i < from_graphs_ || distances[list_of(found_[i])] <= *half_way;
                        })) {
                 budget.candidates *= kProbe;
+                keep(from_graphs_);
             } else {
                 return true;
             }
@@ -509,14 +473,17 @@ class RowSearch {
             positions = wide_positions_.data();
             distances = wide_distances_.data();
             half_way = &wide_half_way_;
-            keep(from_graphs_);
+            for (std::size_t i = from_graphs_; i < found_.size(); ++i)
+                if (positions[ranks_[i]] != found_[i]) keep(from_graphs_);  // others of equal estimates
         }
     }
 
-    // How many estimates are kept where `columns` are reranked: those of the next step too, which are then at hand.
-    std::size_t columns_to_keep(std::size_t columns) const {
-        const bool reranks = snapshot_.vectors != nullptr || snapshot_.decoder != nullptr;
-        return std::max(columns, reranks ? std::min<std::size_t>(kWiden * columns, budget_.most_reranked) : 0);
+    // How many estimates are kept where `columns` are reranked: those that the sample is drawn from. Beyond
+    // `most_reranked` few are of use.
+    std::size_t columns_to_keep(std::size_t columns, std::size_t ahead = kAhead) const {
+        if (budget_.most_reranked == 0) return columns;
+        const std::size_t kept = std::min(ahead * columns, std::max(kWiden * columns, budget_.most_reranked));
+        return std::max(columns, static_cast<std::size_t>(std::min<std::uint64_t>(kept, budget_.most_listed)));
     }
 
     template <class Early>
@@ -535,17 +502,20 @@ class RowSearch {
                1;
     }
 
-    // Drops all candidates but the first ones.
+    // Drops all candidates but the first ones, which are those from graphs.
     void keep(std::size_t count) {
         ids_.resize(count);
         found_.resize(count);
         near_.resize(count);
+        ranks_.resize(count);
+        taken_ = sampled_ = 0;
     }
 
-    void take(std::uint32_t position, float distance) {
+    void take(std::uint32_t position, float distance, std::size_t rank = 0) {
         found_.push_back(position);
         ids_.push_back(snapshot_.id_at(position));
         near_.push_back(distance);
+        ranks_.push_back(rank);
     }
 
     // Collects the positions and ids of a query's candidates from graphs, and the distances that a walk computed from
@@ -566,10 +536,15 @@ class RowSearch {
         from_graphs_ = found_.size();
     }
 
-    // Adds candidates from lists, those that were not added before.
-    void take_listed(std::span<const std::uint32_t> positions) {
-        for (std::size_t i = found_.size() - from_graphs_; i < positions.size() && positions[i] != UINT32_MAX; ++i)
-            take(positions[i], std::numeric_limits<float>::quiet_NaN());
+    // Adds candidates from lists that were not added before: the first `columns`, and a sample of the others.
+    void take_listed(std::span<const std::uint32_t> positions, std::size_t columns) {
+        const auto take_at = [&](std::size_t rank) {
+            if (positions[rank] != UINT32_MAX) take(positions[rank], std::numeric_limits<float>::quiet_NaN(), rank);
+        };
+        for (; taken_ < std::min(columns, positions.size()); ++taken_)
+            if (taken_ >= sampled_ || taken_ % kSampled != 0) take_at(taken_);
+        sampled_ = std::max(sampled_, (taken_ + kSampled - 1) / kSampled * kSampled);
+        for (; sampled_ < positions.size(); sampled_ += kSampled) take_at(sampled_);
     }
 
     // Computes the distances that are NaN.
@@ -697,6 +672,8 @@ class RowSearch {
     std::vector<std::uint32_t> positions_, wide_positions_, found_;
     std::vector<float> list_distances_, half_way_, wide_distances_, sorted_;
     float wide_half_way_ = 0;
+    std::vector<std::size_t> ranks_;       // of candidates from lists by their estimates, 0 of those from graphs
+    std::size_t taken_ = 0, sampled_ = 0;  // up to which ranks all and every kSampled-th candidate was added
     std::vector<std::int64_t> visited_, in_lists_, ids_, order_;
     std::vector<std::uint8_t> packed_;
 };

@@ -167,7 +167,7 @@ struct PyGraph {
         const auto run = [&]<class Element>(const Element* rows) {
             nestcode::search_graph(packed.records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
                                    projection.projection, by, queries.data(), count, ef, items, results, chosen,
-                                   threads, false, most);
+                                   threads, false, {most});
         };
         if (vectors && vectors->dtype().bits == 16)
             run(static_cast<const nestcode::Half*>(vectors->data()));

@@ -168,12 +168,12 @@ struct PyCoefficientDecoder {
 // How much searches may do; `most` are bounds beyond which a scan takes less.
 struct PyRowBudget {
     std::uint64_t candidates, most_passed;
-    std::size_t ef, most_visited, reranked, most_reranked;
+    std::size_t ef, most_visited, most_walked, reranked, most_reranked;
     std::uint64_t most_listed;
 
     nestcode::RowBudget of(std::size_t k) const {
         if (k == 0 || reranked == 0 || ef == 0) throw nb::value_error("budgets must be at least 1");
-        return {k, {candidates, most_passed}, ef, most_visited, reranked, most_reranked, most_listed};
+        return {k, {candidates, most_passed}, ef, most_visited, most_walked, reranked, most_reranked, most_listed};
     }
 };
 
@@ -354,18 +354,14 @@ struct PyRowSearcher {
     }
 };
 
-// Whether many of the nearest candidates of each query lie in the second half of them.
-void find_late(const Mat<float>& estimates, const Mat<float>& distances, std::size_t k, const Array<bool, 1>& late) {
+// Whether one of the nearest candidates of each query is not among the first ones.
+void find_late(const Mat<float>& distances, std::size_t first, std::size_t k, const Array<bool, 1>& late) {
     const std::size_t many = distances.shape(1);
-    if (estimates.shape(0) != distances.shape(0) || estimates.shape(1) != many || late.size() != distances.shape(0))
-        throw nb::value_error("there must be a distance for each estimate, and room for each query");
-    if (many == 0) throw nb::value_error("there must be candidates");
+    if (late.size() != distances.shape(0)) throw nb::value_error("there must be room for each query");
     std::vector<float> scratch;
     for (std::size_t q = 0; q < late.size(); ++q)
-        late(q) = nestcode::ends_in_ties({estimates.data() + q * many, many}) ||
-                  nestcode::finds_many_late(
-                      {distances.data() + q * many, many}, k, nestcode::kLateReranked,
-                      [=](std::size_t i) { return 2 * i < many; }, scratch);
+        late(q) = nestcode::finds_many_late(
+            {distances.data() + q * many, many}, k, 0, [=](std::size_t i) { return i < first; }, scratch);
 }
 
 }  // namespace
@@ -393,10 +389,13 @@ void add_row_search(nb::module_& m) {
         .def(
             "__init__",
             [](PyRowBudget* self, std::uint64_t candidates, std::uint64_t most_passed, std::size_t ef,
-               std::size_t most_visited, std::size_t reranked, std::size_t most_reranked, std::uint64_t most_listed) {
-                new (self) PyRowBudget{candidates, most_passed, ef, most_visited, reranked, most_reranked, most_listed};
+               std::size_t most_visited, std::size_t most_walked, std::size_t reranked, std::size_t most_reranked,
+               std::uint64_t most_listed) {
+                new (self) PyRowBudget{candidates, most_passed,   ef,         most_visited, most_walked,
+                                       reranked,   most_reranked, most_listed};
             },
-            "candidates"_a, "most_passed"_a, "ef"_a, "most_visited"_a, "reranked"_a, "most_reranked"_a, "most_listed"_a)
+            "candidates"_a, "most_passed"_a, "ef"_a, "most_visited"_a, "most_walked"_a, "reranked"_a, "most_reranked"_a,
+            "most_listed"_a)
         .def_ro("reranked", &PyRowBudget::reranked);
     nb::class_<PyRowSearcher> searcher(m, "RowSearcher");
     searcher
@@ -408,8 +407,10 @@ void add_row_search(nb::module_& m) {
         .def("columns", &PyRowSearcher::columns, "budget"_a, "k"_a, "Return how many candidates a row has.");
     m.attr("RERANKED_GROWTH") = nestcode::kWiden;
     m.attr("PROBED_GROWTH") = nestcode::kProbe;
-    m.def("find_late", find_late, "estimates"_a.noconvert(), "distances"_a.noconvert(), "k"_a, "late"_a.noconvert(),
-          "Write whether many of the nearest candidates of each query lie in the second half of them.");
+    m.attr("SAMPLED_AHEAD") = nestcode::kAhead;
+    m.attr("SAMPLED_STEP") = nestcode::kSampled;
+    m.def("find_late", find_late, "distances"_a.noconvert(), "first"_a, "k"_a, "late"_a.noconvert(),
+          "Write whether one of the nearest candidates of each query is not among the first ones.");
     const auto add_searches = [&]<class Real>(Real) {
         searcher.def("search", &PyRowSearcher::search<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
                      "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,

@@ -576,7 +576,8 @@ class RowBudget:
 
     Beyond `most_passed` items of lists, `most_visited` nodes or `most_reranked` candidates a scan takes less, and the
     search is given up; where `most_reranked` is 0, candidates are reranked once. Lists are probed until they hold
-    `most_listed` candidates, as long as many hits lie in those that were probed last.
+    `most_listed` candidates, as long as many hits lie in those that were probed last. A walk is repeated with twice the
+    candidates as long as many hits come late, or given up where that would visit `most_walked` nodes; 0 walks once.
     """
 
     def __init__(
@@ -585,6 +586,7 @@ class RowBudget:
         most_passed: int,
         ef: int,
         most_visited: int,
+        most_walked: int,
         reranked: int,
         most_reranked: int,
         most_listed: int,
@@ -652,11 +654,13 @@ class RowSearcher:
     ) -> bool:
         """Write the estimates and positions of each row's candidates, (rows, columns), as `search` finds them."""
 
-RERANKED_GROWTH: int  # times as many candidates are reranked next, where many of the nearest come late
-PROBED_GROWTH: int  # and times as many are in the lists that are probed next
+RERANKED_GROWTH: int  # times as many candidates are reranked next, where one of a sample is among the nearest
+PROBED_GROWTH: int  # times as many are in the lists that are probed next, where many of the nearest come late
+SAMPLED_AHEAD: int  # the sample is drawn from so many times as many candidates as are reranked
+SAMPLED_STEP: int  # and one in so many is in it
 
-def find_late(estimates: NDArray[np.float32], distances: NDArray[np.float32], k: int, late: NDArray[np.bool_]) -> None:
-    """Write for each query whether many of its nearest candidates, (queries, candidates), are in the second half."""
+def find_late(distances: NDArray[np.float32], first: int, k: int, late: NDArray[np.bool_]) -> None:
+    """Write for each query whether one of its nearest candidates, (queries, candidates), is not among the first."""
 
 # Exhaustive search (cpp/python/scan.cpp). Hits of id -1 are missing; others stay if they are among the nearest.
 

@@ -76,3 +76,53 @@ def test_default_searches_find_the_nearest(family: Callable[..., Rows], kind: st
     assert recall(index, rows[:first], queries, metric) >= LEAST
     index.add(rows[first:])
     assert recall(index, rows, queries, metric) >= LEAST
+
+
+# The nearest by the vectors that an index stores: integers are rounded
+
+
+def share_of_exhaustive(index: Index, queries: Rows, metric: Metric) -> float:
+    """The share of hits of a default search that are as near as those of an exhaustive search."""
+    exact = index.search(queries, K, metric=metric, candidates=len(index)).distances[:, -1:]
+    found = index.search(queries, K, metric=metric).distances
+    return float(np.mean(found <= exact + 1e-4 * np.abs(exact) + 1e-6))
+
+
+def clusters(count: int, features: int, rng: np.random.Generator) -> Rows:
+    """As far apart as they are wide: none of a cluster's items is on the way to another cluster."""
+    centers = 3 * isotropic(10, features, rng)
+    return centers[rng.integers(0, 10, count)] + isotropic(count, features, rng)
+
+
+@pytest.mark.parametrize("family", [isotropic, clusters], ids=lambda family: family.__name__)
+def test_default_walks_find_the_nearest(family: Callable[..., Rows]) -> None:
+    """On both sides of the size from which segments have graphs."""
+    data = family(4097 + QUERIES, 128, np.random.default_rng(0))
+    rows, queries = data[QUERIES:], data[:QUERIES]
+    index = Index(LinearCoder(256).fit(rows), vectors="float32", graph=True)
+    index.add(rows[:-1])
+    index.wait()
+    assert share_of_exhaustive(index, queries, "l2") >= LEAST
+    index = Index(index.coder, vectors="float32", graph=True)
+    index.add(rows)
+    index.wait()
+    assert share_of_exhaustive(index, queries, "l2") >= LEAST
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of data that needs fewer bits
+@pytest.mark.parametrize("features", [1, 2])
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_few_features_that_a_coder_of_distances_has(features: int, metric: Metric) -> None:
+    """Codes of eight bits for a feature tell few of the items apart, and nothing of angles."""
+    data = isotropic(12_000 + QUERIES, features, np.random.default_rng(features))
+    index = Index(LinearCoder(64).fit(data), vectors="float16")
+    index.add(data[QUERIES:])
+    assert share_of_exhaustive(index, data[:QUERIES], metric) >= LEAST
+
+
+@pytest.mark.parametrize("family", [clusters, near_copies], ids=lambda family: family.__name__)
+def test_integers_are_searched_as_well(family: Callable[..., Rows]) -> None:
+    data = family(12_000 + QUERIES, 64, np.random.default_rng(1))
+    index = Index(CellCoder(128).fit(data[:3000]), vectors="int8")
+    index.add(data[QUERIES:])
+    assert share_of_exhaustive(index, data[:QUERIES], "l2") >= LEAST

@@ -333,9 +333,10 @@ class IndexReader:
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold this number of
                 items; a walk on a graph keeps this number of nodes (ef). More find more and take longer; all items make
                 the search exhaustive. By default what `tune` chose; otherwise 10,000 items and 2 % of all, and
-                more where many of the nearest lie in the lists probed last, or 4 k and at least 100 on a graph.
+                more where many of the nearest lie in the lists probed last, or 4 k and at least 100 on a graph, and
+                more where many of the nearest are visited last.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones. By default what
-                `tune` chose; otherwise 10 k and at least 100, and more where many of the nearest are estimated last.
+                `tune` chose; otherwise 4 k and at least 100, and more where the next ones hold some of the nearest.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
                 with `vectors` or those the index stores. By default the most precise that is possible.
             metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative

@@ -83,14 +83,14 @@ def search_candidates(selection: Selection, request: Request, plan: Plan, k: int
 
 
 def _find(selection: Selection, request: Request, plan: Plan, k: int) -> tuple[Floats, Positions, Any]:
-    """Return the least estimates, the positions of their items and how many were compared: lists and walks."""
+    """Return the least estimates, the positions of the items to rerank and how many were compared: lists and walks."""
     prepared, n, threads = selection.prepared, len(request), request.threads
     compared, by_rows = np.empty(n, dtype=np.int64), not request.by_codes and prepared.scorer.projected is not None
     if by_rows:
         searcher = prepared.row_searcher(request.metric, "caller")
         columns = searcher.columns(plan.budget, k)
     else:
-        columns = k if request.by_codes else plan.budget.reranked  # distances between codes are final
+        columns = k if request.by_codes else plan.kept  # distances between codes are final
     scores, positions = np.empty((n, columns), np.float32), np.empty((n, columns), np.uint32)
     if by_rows:
 
@@ -102,6 +102,8 @@ def _find(selection: Selection, request: Request, plan: Plan, k: int) -> tuple[F
         packed = request.packed(prepared.snapshot.width)
         selection.core.hamming(packed, plan.listed, plan.most_passed, scores, positions, compared, threads)
         prepared.check()
+    if prepared.lists is not None and not request.by_codes:  # some of the lists' candidates; those of graphs come last
+        positions = positions[:, [*plan.ranks, *range(plan.kept, columns)]]
     return scores, positions, compared
 
 
@@ -117,12 +119,11 @@ def _rerank(selection: Selection, request: Request, ids: Any, positions: Positio
 
 
 def _find_late(scores: Floats, reranked: Floats, plan: Plan, k: int) -> Any:
-    """Return which queries find many of their nearest candidates late, by the rule of the core."""
-    first = slice(plan.budget.reranked)
-    scores, reranked = np.ascontiguousarray(scores[:, first]), np.ascontiguousarray(reranked[:, first])
+    """Return which queries find one of the nearest candidates in the sample of the next ones, by the rule of the core."""
     late = np.empty(len(scores), dtype=np.bool_)
-    _core.find_late(scores, reranked, k, late)
-    return late & np.isfinite(reranked[:, -1])
+    _core.find_late(np.ascontiguousarray(reranked[:, : len(plan.ranks)]), plan.budget.reranked, k, late)
+    middle, last = scores[:, plan.kept // 2], scores[:, plan.kept - 1]
+    return late | ((middle == last) & np.isfinite(last))  # or where the cut after the candidates is arbitrary
 
 
 def _run(selection: Selection, request: Request, run: Callable[[Any], bool]) -> None:

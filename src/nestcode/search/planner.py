@@ -36,7 +36,8 @@ EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estim
 
 LIST_CANDIDATES, LIST_CANDIDATES_SHARE = 10_000, 50  # items, and one in so many of all, that lists estimate by default
 GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
-RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked first, by default: for each hit, and at least
+RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked by default: for each hit, and at least
+RERANKED_FIRST_PER_HIT = 4  # where more are reranked as long as others may be nearer
 EXPANDED_BYTES = 8 << 20  # of stored integers that are kept as float32, which one query scans in half the time
 DECODED_BYTES = 64 << 20  # of codes that are kept as vectors: those of bit planes are scanned as they are
 UNBOUNDED = 2**63
@@ -129,6 +130,7 @@ class Plan:
         most_reranked: how many candidates are reranked as long as others may be nearer; 0 never reranks more.
         most_passed: how many items of lists a query may pass, allowed or not, before it is scanned instead.
         most_visited: how many nodes a walk may visit before that.
+        most_walked: how many nodes the walks may visit that follow as long as many hits come late; 0 walks once.
         listed: allowed items that lists estimate at first, also beside graphs.
         most_listed: how many they estimate as long as many hits lie in lists that were probed last.
 
@@ -146,6 +148,7 @@ class Plan:
     most_visited: int = UNBOUNDED
     listed: int = 0
     most_listed: int = 0
+    most_walked: int = 0
 
     @lazy_property
     def budget(self) -> _core.RowBudget:
@@ -156,10 +159,26 @@ class Plan:
             self.most_passed,
             self.compared,
             self.most_visited,
+            self.most_walked,
             reranked,
             self.most_reranked,
             self.most_listed,
         )
+
+    @lazy_property
+    def ranks(self) -> list[int]:
+        """The ranks of the candidates that are reranked at first: all of the best, and a sample of the next ones."""
+        reranked, step = self.budget.reranked, _core.SAMPLED_STEP
+        return [*range(reranked), *range(-(-reranked // step) * step, self.kept, step)]
+
+    @property
+    def kept(self) -> int:
+        """How many candidates of lists these are drawn from."""
+        reranked = self.budget.reranked
+        if not self.most_reranked:
+            return reranked
+        kept = min(_core.SAMPLED_AHEAD * reranked, max(_core.RERANKED_GROWTH * reranked, self.most_reranked))
+        return max(reranked, min(kept, self.most_listed))
 
     def executed_ns(self, compared: float) -> float:
         """Return the nanoseconds that a query took which compared this number of items: by lists, not quite the plan's.
@@ -239,6 +258,8 @@ def make_plan(
     items = work.listed + work.nodes
     passed_for_each = items / max(allowed, 1)  # items that lists and walks pass for each one that may be found
     reranked = choose_rerank(rerank, k, effort)
+    if rerank is None and effort is None and not fetched:
+        reranked = max(RERANKED_FIRST_PER_HIT * k, RERANKED)
     ef = max(k, _choose_ef(candidates, k, effort))
     listed = default_candidates(work.listed) if work.walks else choose_candidates(candidates, allowed, effort)
     listed = min(max(listed, k), allowed)
@@ -258,18 +279,18 @@ def make_plan(
     if scans:
         return Plan("scan", items, allowed, allowed, 0, ns, work)
     most_reranked = most_passed = most_visited = UNBOUNDED
-    most_listed = listed
+    most_listed, most_walked = listed, 0
     if candidates is None and not fetched:
         most_reranked = max(int(ns["scan"] / work.ns_per_reranked), reranked)
         if effort is None:
-            most_listed = allowed
+            most_listed, most_walked = allowed, int(ns["scan"] / NS_PER_VISITED_NODE)
         if effort is None or allowed < items:
             most_passed = int(ns["scan"] / work.ns_per_estimated)
         if allowed < items:
             most_visited = int(ns["scan"] / NS_PER_VISITED_NODE)
     if rerank is not None or effort is not None or fetched:
         most_reranked = 0
-    bounds = most_reranked, most_passed, most_visited, listed, most_listed
+    bounds = most_reranked, most_passed, most_visited, listed, most_listed, most_walked
     return Plan(way, items, allowed, compared, reranked, ns, work, *bounds)
 
 
