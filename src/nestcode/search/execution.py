@@ -119,7 +119,7 @@ def _rerank(selection: Selection, request: Request, ids: Any, positions: Positio
 
 
 def _find_late(scores: Floats, reranked: Floats, plan: Plan, k: int) -> Any:
-    """Return which queries find one of the nearest candidates in the sample of the next ones, by the rule of the core."""
+    """Return which queries find some of the nearest candidates in the sample of the next ones, as the core does."""
     late = np.empty(len(scores), dtype=np.bool_)
     _core.find_late(np.ascontiguousarray(reranked[:, : len(plan.ranks)]), plan.budget.reranked, k, late)
     middle, last = scores[:, plan.kept // 2], scores[:, plan.kept - 1]
