@@ -315,7 +315,7 @@ def test_settings_changed_after_the_fit_wait_for_the_next(name: str, tmp_path: P
         assert np.array_equal(nc.decompress(stream), nc.decompress(nc.compress(rows, coder), coder))
         index = nc.Index(coder)
         index.add(rows)
-        index.save(tmp_path / "index")
+        index.save(tmp_path / "index", overwrite=True)
         for one in (index, nc.Index.open(tmp_path / "index")):
             assert one.width == width
             found = one.search(queries, k=10)
