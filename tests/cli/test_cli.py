@@ -55,7 +55,7 @@ def test_help_loads_nothing_heavy() -> None:
         assert said in run.stdout
 
 
-INDEX = ("add", "build", "compact", "remove", "truncate", "verify")
+INDEX = ("add", "build", "compact", "health", "remove", "truncate", "verify")
 COMMANDS = (
     "bench", "compress", "data", "decode", "decompress", "demo", "encode", "evaluate", "fit", "info", "reproduce",
     "search", "serve", "simulate-bandwidth", "tune", "view", *(f"index {name}" for name in INDEX),

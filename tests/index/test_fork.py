@@ -103,7 +103,7 @@ def test_a_child_changes_a_copy_of_an_index_in_memory_while_its_parent_adds(tmp_
         index.remove(range(1000))
         index.wait()
         index.compact()
-        index.save(tmp_path / "child")
+        index.save(tmp_path / "child", overwrite=True)  # that of the child before
         opened = Index.open(tmp_path / "child")
         np.testing.assert_array_equal(opened.ids, index.ids)
         assert set(range(1000, 2000)) <= set(opened.ids.tolist())

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -441,7 +442,8 @@ def test_a_server_that_is_killed_keeps_what_it_acknowledged() -> None:
 def kill(server: subprocess.Popen[bytes]) -> None:
     """End a server and its processes, as a power failure of its machine would."""
     for own in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
-        os.kill(int(own), signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(int(own), signal.SIGKILL)
     server.kill()
     server.wait()
 

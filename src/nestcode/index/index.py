@@ -191,7 +191,7 @@ class Index(IndexReader):
         build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
         self._live = LiveSnapshot(snapshot, build)
         self._store = store  # where it was opened
-        self._saved: tuple[str, dict[str, Any] | None] | None = None  # the last save: its folder and manifest
+        self._saved: dict[str, dict[str, Any] | None] = {}  # manifests of saves, by folder
         self.choice: Choice | Selection | None = None if start.coder is None else start.coder.selection_
         self._behind = False  # what was read last is not shown yet: reading failed, or a fork came between
         self._committed = snapshot, start  # the last one, where there is a store
@@ -475,13 +475,15 @@ class Index(IndexReader):
         with Store(path, write=True) as store:
             if store.exists():
                 found = sum(map(len, store.read().segments))
-                if not overwrite and store.last != self._saved:
+                folder, manifest = store.last
+                if not overwrite and self._saved.get(folder) != manifest:
                     raise InvalidInput(
                         f"{path} holds another index, of {found:,} items: choose another folder, or replace it by "
                         "save(path, overwrite=True)"
                     )
             store.commit(self._contents()[1])
-            self._saved = store.last
+            folder, manifest = store.last
+            self._saved[folder] = manifest
 
     @classmethod
     def open(

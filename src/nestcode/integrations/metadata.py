@@ -39,7 +39,7 @@ def columns_of(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Return values by their columns.
 
     >>> columns_of([("year", 2020), ("lang", "en"), ("tags", ["a", 4])])
-    {'i:year': 2020, 's:lang': 'en', 'e:tags': ['"a"', '4'], 'j:tags': '["a",4]'}
+    {'i:year': 2020, 's:lang': 'en', 'j:tags': '["a",4]', 'e:tags': ['"a"', '4']}
     """
     columns: dict[str, Any] = {}
     for key, value in fields:
