@@ -234,12 +234,14 @@ def test_added_columns_are_new_and_have_types() -> None:
     for mistake, named in (
         ({"lang": "string"}, "columns must be new, but 'lang' is string"),
         ({"n": "int"}, "'int' is no type"),
-        ({}, ""),
-        ({7: "int8"}, "types by name"),
+        ({7: "int8"}, "7 is no name"),
+        ({"": "int8"}, "'' is no name"),
+        ({"\ud800": "int8"}, "surrogates not allowed"),
+        (["x"], "types by name"),
+        (None, "types by name"),
     ):
-        if mistake:
-            with pytest.raises(InvalidInput, match=named):
-                index.add_columns(mistake)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match=named):
+            index.add_columns(mistake)  # type: ignore[arg-type]
     index.add_columns({"year": "int64"})
     index.add(codes(1), attributes=[{"lang": "en", "year": 3}])
     hits = index.search(codes(3), k=3, filter=wanted)  # prepared before

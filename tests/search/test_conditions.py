@@ -383,6 +383,7 @@ def test_values_beyond_all_others_are_compared() -> None:
     for huge, below in ((10**400, [0, 1]), (-(10**400), [])):
         assert index.matching(("x < ?", [huge])).tolist() == below
         assert len(index.matching(("n < ?", [huge]))) == (3 if below else 0)
+    assert index.matching(("n > ?", [np.array(2)])).tolist() == [2]
     for text, values in (("x = ?", ["\ud800"]), ("x IN ?", [["a", "\udfff"]]), ("x = '\ud800'", [])):
         with pytest.raises(InvalidInput, match="must be Unicode, got a lone surrogate"):
             index.matching((text, values))

@@ -51,7 +51,7 @@ def test_recall_is_the_share_of_true_neighbors_found() -> None:
         assert found.compared == hits.compared.mean()
         assert found.share == found.compared / len(ids)
     assert index.evaluate(Q[0], 5, vectors=vectors).recall <= 1
-    with pytest.raises(InvalidInput, match=f"recall needs items and queries, got {len(ids)} and 0"):
+    with pytest.raises(InvalidInput, match=f"items that the filter allows, got 0 and {len(ids)}"):
         index.evaluate(Q[:0], 5, vectors=vectors)
     assert index.evaluate(fitted("linear").encode(Q), 5).recall <= 1
     assert index.evaluate(Q, 2 * ROWS, candidates=ROWS).recall == 1

@@ -152,7 +152,7 @@ class Index(IndexReader):
         what was tried, what it reached and why this one was chosen.
 
         Costs are counted, so that the same data and seed give the same index on any machine. Ctrl-C ends the trials,
-        and the best so far is built.
+        and the best so far is built, once one has finished.
 
         Args:
             X: (n, features).
@@ -160,8 +160,9 @@ class Index(IndexReader):
             metric: "l2", or "cosine" to compare items by angle.
             recall: the share of the k nearest items that searches should find.
             k: how many nearest items count.
-            max_bytes: the most bytes of an item in memory, as `nbytes` counts them; by default what the machine has
-                available. With a bound, vectors may be stored as int8, or not at all.
+            max_bytes: the most bytes of an item in memory, as `nbytes` counts them, attributes and what searches
+                prepare among them; by default what the machine has available. With a bound, vectors may be stored as
+                int8, or not at all.
             prefer: among the indexes that reach the recall, "latency" prefers the fastest search, "memory" the fewest
                 bytes, and "build" the least work to build the index and to search it once for each item.
             queries: (q, features), like those that will be searched for; by default rows that trials hold out. Give
@@ -309,17 +310,18 @@ class Index(IndexReader):
 
         def extend(snapshot: Snapshot) -> Snapshot:
             known = dict(snapshot.schema or {})
-            twice = next((name for name in columns if name in known), None)
+            try:
+                added = dict(columns)
+                check_schema({**known, **added})
+            except (TypeError, ValueError) as error:
+                raise InvalidInput(f'columns must be types by name, as in {{"year": "int64"}} ({error})') from None
+            twice = next((name for name in added if name in known), None)
             if twice is not None:
                 raise InvalidInput(
                     f"columns must be new, but {twice!r} is {known[twice]} in this index: leave it out, or choose "
                     "another name"
                 )
-            try:
-                check_schema({**known, **columns})
-            except ValueError as error:
-                raise InvalidInput(f'columns must be types by name, as in {{"year": "int64"}} ({error})') from None
-            return snapshot.add_columns(dict(columns))
+            return snapshot.add_columns(added)
 
         self._write(extend)
 

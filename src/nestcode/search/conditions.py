@@ -132,7 +132,7 @@ def _parameter(value: Any) -> Any:
         raise InvalidInput(f"a condition must be Unicode, got a lone surrogate in {value!r:.80}: decode it again")
     if isinstance(value, np.datetime64):
         return value.astype("datetime64[us]").item() if not np.isnat(value) else None
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return value.item()
     if isinstance(value, list | tuple | set | frozenset | np.ndarray):
         return tuple(_parameter(one) for one in value)
@@ -305,7 +305,8 @@ class _Parser:
             self._next += 1
             name = token.text.replace('""', '"') if token.kind == "quoted" else token.text
             if name not in self._schema:
-                raise unknown_column(name, self._schema, f" at character {token.at + 1} of {self._text!r:.120}")
+                place = f" at character {token.at + 1} of {self._text!r:.120}"
+                raise unknown_column(name, self._schema, f"{place} (a text is in single quotes)")
             self._used[name] = self._schema[name]
             return _Name(name, self._schema[name], token.at)
         return self._value()

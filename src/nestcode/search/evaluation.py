@@ -98,7 +98,8 @@ class RecallTrials:
         self._true = true.ids.reshape(-1, k)
         if not count or not len(self._true):
             raise InvalidInput(
-                f"recall needs items and queries, got {count} and {len(self._true)}: add items, and give queries"
+                f"recall needs queries, and items that the filter allows, got {len(self._true)} and {count}: "
+                "add items, give queries, or widen the filter"
             )
         self._numbers = np.arange(len(self._true))  # of the queries, as `distances` has them
         self._margin = MARGIN

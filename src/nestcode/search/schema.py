@@ -39,6 +39,9 @@ def check_schema(columns: Any) -> Schema:
         raise ValueError(f"its attributes should be from 1 to {MAX_COLUMNS} columns")
     for name, kind in columns.items():
         known = isinstance(kind, str) and (kind in NUMBERS or kind in OTHERS or TIMESTAMP.fullmatch(kind))
-        if not isinstance(name, str) or not name or not known:
-            raise ValueError(f"{kind!r} is no type of a column")
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{name!r} is no name of a column")
+        name.encode()  # which raises ValueError for a lone surrogate
+        if not known:
+            raise ValueError(f"{kind!r:.80} is no type of a column")
     return columns

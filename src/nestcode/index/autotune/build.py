@@ -107,7 +107,7 @@ def build(
         ranked, reason = _compare(rows, bounded, given, held, order, report)
     # Codes are better of rows that their coder was fitted on: queries among them would need less effort than others.
     fitted = rows if given is not None or few else np.delete(rows, held, axis=0)
-    smallest = min(one.bytes_per_item for one in ranked)
+    sizes = []  # of what was built, in bytes an item
     for chosen in ranked:
         report(f"building {chosen.candidate} of {count:,} rows")
         coder = _fit(fitted, chosen.candidate, wish, _selection(chosen, ranked, reason, wish))
@@ -121,12 +121,12 @@ def build(
         index.search(rows[:1], wish.k)  # which prepares what the index keeps for searches
         if wish.max_bytes is None or index.nbytes <= wish.max_bytes * count:
             break
-        smallest = min(smallest, index.nbytes / count)
-        report(f"it takes {index.nbytes / count:,.0f} bytes an item")
+        sizes.append(index.nbytes / count)
+        report(f"it takes {sizes[-1]:,.0f} bytes an item")
     else:
         raise InvalidInput(
-            f"max_bytes must be at least {smallest:,.0f} for {count:,} rows of {features} features, got "
-            f"{wish.max_bytes:g}: allow more, or index fewer features"
+            f"max_bytes must be at least {min(sizes):,.0f} for {count:,} rows of {features} features"
+            f"{'' if columns is None else ' and their attributes'}, got {wish.max_bytes:g}: allow more, or index less"
         )
     choice = index.choice
     if choice.reached is not None and choice.reached - choice.standard_error < wish.recall:
