@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(sys.executable).parent  # cmake, ctest and ninja
 SIMD_TESTS = [  # but not those of files and processes, nor of networks, which run the same kernels
     "tests/test_codes.py", "tests/test_core.py", "tests/laws", "tests/search", "tests/images",
-    *(f"tests/index/test_{name}.py" for name in ("golden", "graph", "index", "life", "memory", "shards", "vectors")),
+    *(f"tests/index/test_{name}.py" for name in ("folders", "golden", "graph", "index", "life", "memory", "vectors")),
     *(f"tests/coders/test_{name}.py" for name in ("adaptive", "cell", "linear", "residual", "rotation")),
 ]  # fmt: skip
 TORCH_TESTS = [
