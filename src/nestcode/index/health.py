@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nestcode.index.index import Index
 
 TARGET = 0.9
-CELLS_TOO_FEW = 8  # times as many would be chosen for the items that there are
+OUTGROWN_CELL_RATIO = 8  # of the cells that would be chosen for all items to those of the coder
 DRIFT = 1.5  # times the error of the fit that the newest items may have
 SURE = 3.0  # standard errors of the mean error, which few outliers may raise
 NEWEST_SHARE, NEWEST = 10, 1000  # one item in this number is among the newest, and at most so many are decoded
@@ -96,7 +96,7 @@ def check_health(index: "Index", k: int, target: float, queries: int, seed: int)
 
 def _cells_too_few(coder: CellCoder, width: int, count: int) -> bool:
     layout = coder.layout(width)
-    return isinstance(layout, ScalarLayout) and (1 << choose_bits(count)) >= CELLS_TOO_FEW << layout.centroid_bits
+    return isinstance(layout, ScalarLayout) and (1 << choose_bits(count)) >= OUTGROWN_CELL_RATIO << layout.centroid_bits
 
 
 def _rebuild(index: "Index") -> str:

@@ -33,7 +33,7 @@ COUNTED_IDS = 1000  # ids of a filter that are not worth a sample
 SAMPLED_IDS = 4096  # ids of a filter that are looked up to estimate how many of them the store holds
 PASSED_PER_CHOSEN = 1.1  # items that lists hold, by which ids that are chosen at random may be missed
 READ_PER_CANDIDATE = 4  # items of the budget, where chosen ids lie far from a query
-MOST_SCANNED = 1 << 62  # items of a scan: half as many more are still a 64-bit integer, as databases require of limits
+MAX_SCANNED_ITEMS = 1 << 62  # of one scan: half of it more is still a 64-bit integer, as databases require of limits
 
 
 class DuplicateIds(Exception):
@@ -433,7 +433,7 @@ def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Cod
 
 def _check_limit(value: int, name: str) -> int:
     """Return a number of items, or the most there can be; raise if it is not a positive integer."""
-    return min(check_int(value, name, least=1), MOST_SCANNED)
+    return min(check_int(value, name, least=1), MAX_SCANNED_ITEMS)
 
 
 def batches(items: Scan, size: int) -> Iterator[Scan]:

@@ -255,7 +255,7 @@ def _too_small(wish: Wish, candidates: list[Candidate], features: int) -> Invali
 
 
 def _scan_forecast(candidate: Candidate, count: int, features: int, k: int) -> Forecast:
-    """Return what a scan costs, which takes no trial; that its vectors are precise enough, the rounding told."""
+    """Return what a scan costs. It takes no trial: `_precise` has found the type of vectors that ranks well enough."""
     return Forecast(
         candidate,
         recall=1.0,
