@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import storage
 from nestcode.errors import DamagedFile
 from nestcode.storage import (
     Mapped,
@@ -387,7 +386,7 @@ def test_blocks_are_checked_when_their_rows_are_read_and_no_earlier(tmp_path: Pa
 
 
 def test_large_arrays_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "PIECE", 1000)
+    monkeypatch.setattr("nestcode.storage.mapped.PIECE", 1000)
     for size in (999, 1000, 1001, 2500):
         values = np.arange(size, dtype=np.uint8)
         write_array(tmp_path / "x.npy", values)

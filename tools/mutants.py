@@ -46,8 +46,8 @@ PACKAGES = {  # what is mutated, and the tests that have to notice
     "codes": ("codes.py", ["tests/test_codes.py", "tests/laws/test_codes.py", "src/nestcode/codes.py"]),
     "lengths": ("lengths.py", ["tests/test_lengths.py", "src/nestcode/lengths.py"]),
     "storage": (
-        "storage.py",
-        ["tests/test_storage.py", "tests/index/test_store.py", "tests/index/test_golden.py", "src/nestcode/storage.py"],
+        "storage/*.py",
+        ["tests/test_storage.py", "tests/index/test_store.py", "tests/index/test_golden.py", "src/nestcode/storage"],
     ),
     "index": ("index/*.py", ["tests/index", "tests/laws/test_tree.py", "src/nestcode/index"]),
     "search": (

@@ -1,4 +1,4 @@
-// Block checksums of memory-mapped files: nestcode/storage.py.
+// Block checksums of memory-mapped files: nestcode/storage/.
 #include "storage.hpp"
 
 #include "nestcode/read_ahead.hpp"
