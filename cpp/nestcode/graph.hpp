@@ -69,26 +69,16 @@ struct GraphEdges {
     }
 };
 
-// The rows that the vectors of a graph's nodes are mapped from, with their checksums; no guard where they are in
-// memory.
-struct GuardedRows {
-    const std::uint8_t* data = nullptr;
-    std::size_t row_bytes = 0;
-    ChecksumGuard* guard = nullptr;
-
-    void touch(std::size_t i) const {
-        if (guard != nullptr) guard->touch(data + i * row_bytes, row_bytes);
-    }
-};
-
 // The records of a graph: those of the nodes, then those of the entry points. A record is packed at its first visit, as
 // packing all takes far longer than a search, or before, by `pack_all`; then the node's vector is verified, too.
 // Threads may share them and never wait for each other: while one thread packs a record, others pack copies of their
 // own.
 class GraphRecords {
   public:
-    // `data` is room for all records, aligned to 4 bytes. Edges, codes and vectors must outlive them.
-    GraphRecords(const GraphEdges& edges, const GraphCodes& codes, std::uint8_t* data, const GuardedRows& vectors = {})
+    // `data` is room for all records, aligned to 4 bytes. Edges, codes and vectors, if there are any, must outlive
+    // them.
+    GraphRecords(const GraphEdges& edges, const GraphCodes& codes, std::uint8_t* data,
+                 const VectorRows* vectors = nullptr)
         : edges_(edges),
           codes_(codes),
           vectors_(vectors),
@@ -140,13 +130,13 @@ class GraphRecords {
     }
 
     void write(std::size_t i, std::uint8_t* out) const {
-        if (i < nodes()) vectors_.touch(i);
+        if (i < nodes() && vectors_ != nullptr) vectors_->touch(i);
         pack_record(edges_[i], codes_, out);
     }
 
     const GraphEdges edges_;
     const GraphCodes codes_;
-    const GuardedRows vectors_;
+    const VectorRows* const vectors_;
     std::uint8_t* const data_;
     const std::size_t size_;
     mutable std::vector<std::atomic<std::uint64_t>> claimed_, packed_;  // bitmaps

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "graph.hpp"
+#include "int8_distance.hpp"
 #include "late_hits.hpp"
 #include "search.hpp"
 #include "top_k.hpp"
@@ -295,8 +296,38 @@ template <class Element>
 struct GraphVectors {
     const Element* data;
     std::size_t features;
+    const float* scales = nullptr;  // of int8
 
     const Element* operator[](std::size_t i) const { return data + i * features; }
+};
+
+// The distances of the nodes that one walk after the other visits.
+template <class Element>
+class VisitDistance {
+  public:
+    VisitDistance(const GraphVectors<Element>& vectors, Metric metric, Simd simd)
+        : vectors_(vectors), distance_(metric, vectors.features, simd) {}
+
+    void set(const float* query) {
+        if constexpr (std::is_same_v<Element, std::int8_t>)
+            distance_.set(query);
+        else
+            query_ = query;
+    }
+
+    // NaN without vectors.
+    [[gnu::always_inline]] float operator()(std::uint32_t id) const {
+        if (vectors_.data == nullptr) return std::numeric_limits<float>::quiet_NaN();
+        if constexpr (std::is_same_v<Element, std::int8_t>)
+            return distance_(vectors_[id], vectors_.scales[id]);
+        else
+            return distance_(query_, vectors_[id]);
+    }
+
+  private:
+    const GraphVectors<Element> vectors_;
+    std::conditional_t<std::is_same_v<Element, std::int8_t>, Int8Distance, RowDistance<Element>> distance_;
+    const float* query_ = nullptr;
 };
 
 constexpr std::size_t kStarts = 8;  // entry points that a walk begins at
@@ -307,16 +338,12 @@ struct GraphWalker {
     const GraphRecords& records;
     GraphVectors<Element> vectors;
     GraphEstimator estimate;
-    RowDistance<Element> distance;
+    Metric metric;
     Simd simd;
 
     GraphWalker(const GraphRecords& graph, const GraphVectors<Element>& rows, const GraphProjection& projection,
-                Metric metric, Simd chosen)
-        : records(graph),
-          vectors(rows),
-          estimate(projection, metric, chosen),
-          distance(metric, rows.features, chosen),
-          simd(chosen) {}
+                Metric by, Simd chosen)
+        : records(graph), vectors(rows), estimate(projection, by, chosen), metric(by), simd(chosen) {}
 
     // Begins a walk with a pool of `ef` items at the nearest entry points; the others would only be replaced.
     void start(const GraphQuery& query, std::size_t ef, const GraphItems& items, GraphPool& pool) const {
@@ -329,7 +356,8 @@ struct GraphWalker {
     // Visits the nearest item that was not visited, and calls visit(id, distance); the distance is NaN without vectors.
     // Returns false once every item of the pool was visited.
     template <class Visit>
-    bool step(const GraphQuery& query, GraphPool& pool, const Visit& visit) const {
+    bool step(const GraphQuery& query, const VisitDistance<Element>& distance, GraphPool& pool,
+              const Visit& visit) const {
         const std::uint32_t id = pool.visit_next();
         if (id == UINT32_MAX) return false;
         const std::uint32_t second = pool.peek();  // most often the next one
@@ -344,8 +372,7 @@ struct GraphWalker {
         scan(id, query, pool);
         if (pool.peek() != second) prefetch(pool.peek());
 #endif
-        visit(id, vectors.data != nullptr ? distance(query.features, vectors[id])
-                                          : std::numeric_limits<float>::quiet_NaN());
+        visit(id, distance(id));
         return true;
     }
 
@@ -378,6 +405,7 @@ struct GraphWalker {
 
     [[gnu::always_inline]] void prefetch_vector(std::uint32_t id) const {
         if (vectors.data != nullptr) prefetch_lines(vectors[id], vectors.features * sizeof(Element));
+        if (vectors.scales != nullptr) __builtin_prefetch(vectors.scales + id);
     }
 };
 
@@ -388,17 +416,19 @@ template <class Element, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
                 std::size_t ef, std::size_t most, const GraphItems& items, const Visit& visit, const Finish& finish) {
     GraphPool pool(walker.simd);
+    VisitDistance<Element> distance(walker.vectors, walker.metric, walker.simd);
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
         batch.prepare(queries + first * walker.vectors.features, many);
         for (std::size_t q = 0; q < many; ++q) {
             std::size_t visited = 0;
+            distance.set(batch[q].features);
             for (std::size_t kept = ef; kept > 0; kept = finish(first + q, pool, visited)) {
                 walker.start(batch[q], kept, items, pool);
                 while (visited < most &&
                        walker.step(
-                           batch[q], pool,
-                           [&](std::uint32_t id, float distance) { visit(first + q, id, distance, pool.visited); }))
+                           batch[q], distance, pool,
+                           [&](std::uint32_t id, float exact) { visit(first + q, id, exact, pool.visited); }))
                     ++visited;
             }
         }
@@ -489,27 +519,38 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
     });
 }
 
+// Calls search(vectors) with the vectors as their type has them, or with none.
+template <class Search>
+void with_vectors(const VectorRows* rows, std::size_t features, const Search& search) {
+    if (rows == nullptr) return search(GraphVectors<float>{nullptr, features});
+    switch (rows->type) {
+        case VectorType::float16:
+            return search(GraphVectors<Half>{reinterpret_cast<const Half*>(rows->data), features});
+        case VectorType::int8:
+            return search(
+                GraphVectors<std::int8_t>{reinterpret_cast<const std::int8_t*>(rows->data), features, rows->scales});
+        default: return search(GraphVectors<float>{reinterpret_cast<const float*>(rows->data), features});
+    }
+}
+
 // A graph of a snapshot, whose positions begin at `offset`. Its vectors, if it has any, rank what a walk visits.
 struct SearchedGraph {
     const GraphRecords* records;
     const GraphProjection* projection;
-    const float* floats = nullptr;
-    const Half* halves = nullptr;
+    const VectorRows* vectors = nullptr;
     std::span<const std::uint64_t> duplicates = {};
     std::uint32_t offset = 0;
 
-    bool has_vectors() const { return floats != nullptr || halves != nullptr; }
+    // Whether a walk's distances are those of a rerank.
+    bool compares_halves() const { return vectors != nullptr && vectors->type == VectorType::float16; }
 
     // Searches for queries that are L2-normalized for the cosine.
     void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, const WalkBounds& bounds,
                 const GraphItems& items, const SearchResults& results, Simd simd) const {
-        const std::size_t features = projection->features();
-        if (halves != nullptr)
-            search_graph(*records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef, items,
-                         results, simd, 1, true, bounds);
-        else
-            search_graph(*records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
-                         items, results, simd, 1, true, bounds);
+        with_vectors(vectors, projection->features(), [&](const auto& rows) {
+            search_graph(*records, rows, *projection, metric, queries, count, ef, items, results, simd, 1, true,
+                         bounds);
+        });
     }
 };
 

@@ -273,7 +273,7 @@ class RowSearch {
         if (snapshot.scoring != nullptr) list_columns_ = columns_to_keep(budget.reranked);
         columns_ = list_columns_;
         for (const SearchedGraph& graph : snapshot.graphs) {
-            graph_columns_.push_back(graph.has_vectors() ? budget.k : from_graphs);
+            graph_columns_.push_back(graph.vectors != nullptr ? budget.k : from_graphs);
             columns_ += graph_columns_.back();
         }
     }
@@ -525,7 +525,7 @@ class RowSearch {
         std::size_t column = list_columns_;
         for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
             const SearchedGraph& graph = snapshot_.graphs[g];
-            const bool compared = snapshot_.vectors != nullptr && graph.halves != nullptr;
+            const bool compared = snapshot_.vectors != nullptr && graph.compares_halves();
             const std::size_t first = count * column + q * graph_columns_[g];
             for (std::size_t i = first; i < first + graph_columns_[g] && positions_[i] != UINT32_MAX; ++i) {
                 const std::uint32_t position = positions_[i] + graph.offset;

@@ -115,9 +115,10 @@ struct VectorRows {
     std::size_t row_bytes() const { return features * bytes_of(type); }
     const std::uint8_t* at(std::size_t i) const { return data + i * row_bytes(); }
 
-    // Verifies the checksum of row i.
+    // Verifies the checksums of row i and of its scale.
     void touch(std::size_t i) const {
         if (guard != nullptr) guard->touch(at(i), row_bytes());
+        if (scales_guard != nullptr) scales_guard->touch(scales + i, sizeof(float));
     }
 
     // Row i as float32: where it lies, or expanded into the buffer.
@@ -134,7 +135,6 @@ struct VectorRows {
                                buffer, [](double value) { return static_cast<float>(value); });
                 return buffer;
             default:
-                if (scales_guard != nullptr) scales_guard->touch(scales + i, sizeof(float));
                 expand_int8(reinterpret_cast<const std::int8_t*>(from), scales != nullptr ? scales[i] : 1, buffer,
                             features);
                 return buffer;

@@ -1,5 +1,4 @@
 // The graph navigated by nested codes: nestcode/graph.
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
 #include "arrays.hpp"
@@ -73,7 +72,14 @@ void build_graph(const PyGraphProjection& projection, const Mat<float>& vectors,
     builder.build({entries.data(), entries.size()}, neighbors.data());
 }
 
-using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// The vectors of a graph's items, or null.
+const nestcode::VectorRows* checked_vectors(nb::handle vectors, std::size_t count) {
+    if (vectors.is_none()) return nullptr;
+    const nestcode::VectorRows& rows = vector_rows_of(vectors);
+    if (rows.count != count || (rows.type == nestcode::VectorType::int8 && rows.scales == nullptr))
+        throw nb::value_error("there must be a vector for each item, and a scale for each of int8");
+    return &rows;
+}
 
 struct PyGraphRecords {
     Mat<std::uint32_t> neighbors;
@@ -81,14 +87,13 @@ struct PyGraphRecords {
     Mat<std::uint8_t> grouped;
     Vec<std::uint16_t> norms, factors;
     Array<std::uint8_t, 2> data;
-    std::optional<AnyMatrix> vectors;
-    nb::object guard;
+    nb::object vectors;
     nestcode::GraphRecords records;
     std::vector<std::uint64_t> duplicates;
 
     PyGraphRecords(Mat<std::uint32_t> given_neighbors, Vec<std::uint32_t> given_entries,
                    Mat<std::uint8_t> given_grouped, Vec<std::uint16_t> given_norms, Vec<std::uint16_t> given_factors,
-                   Array<std::uint8_t, 2> room, std::optional<AnyMatrix> given_vectors, nb::object given_guard)
+                   Array<std::uint8_t, 2> room, nb::object given_vectors)
         : neighbors(std::move(given_neighbors)),
           entries(std::move(given_entries)),
           grouped(std::move(given_grouped)),
@@ -96,8 +101,8 @@ struct PyGraphRecords {
           factors(std::move(given_factors)),
           data(std::move(room)),
           vectors(std::move(given_vectors)),
-          guard(std::move(given_guard)),
-          records(checked_edges(), checked_codes(grouped, norms, factors), data.data(), guarded_rows()),
+          records(checked_edges(), checked_codes(grouped, norms, factors), data.data(),
+                  checked_vectors(vectors, grouped.shape(0))),
           duplicates(nestcode::find_duplicates(neighbors.data(), records.nodes())) {
         if (data.shape(0) != records.count() || data.shape(1) != records.record_bytes() ||
             reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) != 0)
@@ -117,34 +122,25 @@ struct PyGraphRecords {
         check_entries(entries, count);
         return {neighbors.data(), count, {entries.data(), entries.size()}};
     }
-
-    nestcode::GuardedRows guarded_rows() const {
-        if (!vectors || guard.is_none()) return {};
-        if (vectors->shape(0) != grouped.shape(0)) throw nb::value_error("there must be a vector for each item");
-        const auto* rows = static_cast<const std::uint8_t*>(vectors->data());
-        return {rows, vectors->nbytes() / std::max<std::size_t>(vectors->shape(0), 1),
-                guard_of(nb::cast<PyChecksumGuard*>(guard), rows, vectors->nbytes())};
-    }
 };
 
 struct PyGraph {
-    nb::object records_owner, owner;
+    nb::object records_owner, owner, vectors_owner;
     const PyGraphRecords& packed;
     const PyGraphProjection& projection;
-    std::optional<AnyMatrix> vectors;
+    const nestcode::VectorRows* vectors;
 
-    PyGraph(nb::object given_records, nb::object given_projection, std::optional<AnyMatrix> given_vectors)
+    PyGraph(nb::object given_records, nb::object given_projection, nb::object given_vectors)
         : records_owner(std::move(given_records)),
           owner(std::move(given_projection)),
+          vectors_owner(std::move(given_vectors)),
           packed(nb::cast<const PyGraphRecords&>(records_owner)),
           projection(nb::cast<const PyGraphProjection&>(owner)),
-          vectors(std::move(given_vectors)) {
+          vectors(checked_vectors(vectors_owner, packed.records.nodes())) {
         if (packed.records.columns() != projection.columns())
             throw nb::value_error("there must be a record of these groups for each item");
-        if (vectors && (vectors->shape(0) != packed.records.nodes() || vectors->shape(1) != projection.mean.size() ||
-                        vectors->dtype().code != static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ||
-                        (vectors->dtype().bits != 16 && vectors->dtype().bits != 32)))
-            throw nb::value_error("there must be a vector of float16 or float32 for each item");
+        if (vectors != nullptr && vectors->features != projection.mean.size())
+            throw nb::value_error("vectors must have the features of the projection");
     }
 
     void search(const View<const float, 2>& queries, std::string_view metric, std::size_t ef,
@@ -164,15 +160,10 @@ struct PyGraph {
         const nestcode::SearchResults results{k, distances.data(), positions.data(), visited.data()};
         const nestcode::GraphItems items{{allowed.data(), allowed.size()}, packed.duplicates};
         nb::gil_scoped_release released;
-        const auto run = [&]<class Element>(const Element* rows) {
-            nestcode::search_graph(packed.records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
-                                   projection.projection, by, queries.data(), count, ef, items, results, chosen,
-                                   threads, false, {most});
-        };
-        if (vectors && vectors->dtype().bits == 16)
-            run(static_cast<const nestcode::Half*>(vectors->data()));
-        else
-            run(vectors ? static_cast<const float*>(vectors->data()) : nullptr);
+        nestcode::with_vectors(vectors, queries.shape(1), [&](const auto& rows) {
+            nestcode::search_graph(packed.records, rows, projection.projection, by, queries.data(), count, ef, items,
+                                   results, chosen, threads, false, {most});
+        });
     }
 };
 
@@ -180,13 +171,7 @@ struct PyGraph {
 
 nestcode::SearchedGraph graph_of(nb::handle graph) {
     const PyGraph& self = part_of<PyGraph>(graph);
-    nestcode::SearchedGraph found{&self.packed.records, &self.projection.projection};
-    found.duplicates = self.packed.duplicates;
-    if (self.vectors && self.vectors->dtype().bits == 16)
-        found.halves = static_cast<const nestcode::Half*>(self.vectors->data());
-    else if (self.vectors)
-        found.floats = static_cast<const float*>(self.vectors->data());
-    return found;
+    return {&self.packed.records, &self.projection.projection, self.vectors, self.packed.duplicates};
 }
 
 void add_graph(nb::module_& m) {
@@ -198,16 +183,15 @@ void add_graph(nb::module_& m) {
           "passes"_a, "seed"_a, "threads"_a = 1, "simd"_a = "", "Write the neighbors of each item, (items, 32).");
     nb::class_<PyGraphRecords>(m, "GraphRecords")
         .def(nb::init<Mat<std::uint32_t>, Vec<std::uint32_t>, Mat<std::uint8_t>, Vec<std::uint16_t>, Vec<std::uint16_t>,
-                      Array<std::uint8_t, 2>, std::optional<AnyMatrix>, nb::object>(),
+                      Array<std::uint8_t, 2>, nb::object>(),
              "neighbors"_a.noconvert(), "entries"_a.noconvert(), "grouped"_a.noconvert(), "norms"_a.noconvert(),
-             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.noconvert().none(), "guard"_a.none())
+             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.none())
         .def_prop_ro("nodes", [](const PyGraphRecords& self) { return self.records.nodes(); })
         .def_prop_ro("packed", [](const PyGraphRecords& self) { return self.records.count_packed(); })
         .def_prop_ro("nbytes", [](const PyGraphRecords& self) { return self.data.nbytes(); })
         .def("pack", &PyGraphRecords::pack, "threads"_a = 1, "Pack all records that were not visited yet.");
     nb::class_<PyGraph>(m, "Graph")
-        .def(nb::init<nb::object, nb::object, std::optional<AnyMatrix>>(), "records"_a, "projection"_a,
-             "vectors"_a.noconvert().none())
+        .def(nb::init<nb::object, nb::object, nb::object>(), "records"_a, "projection"_a, "vectors"_a.none())
         .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "allowed"_a, "distances"_a, "positions"_a,
              "visited"_a, "most"_a = SIZE_MAX, "threads"_a = 1, "simd"_a = "",
              "Write the nearest items of each query.");

@@ -101,6 +101,10 @@ struct PyVectorRuns {
 
 }  // namespace
 
+const nestcode::VectorRows& vector_rows_of(nb::handle vectors) {
+    return part_of<PyVectorRows>(vectors).vectors;
+}
+
 const nestcode::VectorRuns& vector_runs_of(nb::handle vectors) {
     return part_of<PyVectorRuns>(vectors).runs;
 }

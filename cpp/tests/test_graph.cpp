@@ -130,6 +130,67 @@ void test_int8_extremes() {
     CHECK(quantized[0][2] == 0 && quantized.scales[0] < 1e-40f);
 }
 
+// Distances to rows of int8 against the plain formula: the same on all instruction sets, and as near as the query's 15
+// bits allow.
+void test_int8_distances(std::size_t features, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    const std::unique_ptr<float[]> query(new float[features]);
+    const std::unique_ptr<std::int8_t[]> row(new std::int8_t[features]);
+    const float scale = 1e-3f;
+    double square = 0, product = 0, norm = 0, length = 0;
+    float most = 0;
+    for (std::size_t f = 0; f < features; ++f) {
+        query[f] = 0.1f * normal(random);
+        row[f] = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
+        const double item = static_cast<double>(scale) * row[f], value = static_cast<double>(query[f]);
+        square += (value - item) * (value - item);
+        product += value * item;
+        norm += item * item;
+        length += value * value;
+        most = std::max(most, std::abs(query[f]));
+    }
+    // Of the rounded query, a vector of half a step for each feature.
+    const double rounding = std::sqrt(static_cast<double>(features)) * static_cast<double>(most) / (127 * 128);
+    for (const Metric metric : {Metric::l2, Metric::inner, Metric::cosine}) {
+        std::vector<float> distances;
+        for (const Simd simd : available_simd()) {
+            Int8Distance distance(metric, features, simd);
+            distance.set(query.get());
+            distances.push_back(distance(row.get(), scale));
+        }
+        CHECK(std::ranges::count(distances, distances[0]) == static_cast<std::ptrdiff_t>(distances.size()));
+        const double found = static_cast<double>(distances[0]), root = std::sqrt(norm);
+        if (metric == Metric::l2) {
+            CHECK(std::abs(found - square) <= 2 * rounding * (std::sqrt(square) + rounding) + 1e-6 * square);
+        } else if (metric == Metric::inner) {
+            CHECK(std::abs(found + product) <= rounding * root + 1e-6 * root * std::sqrt(length));
+        } else {
+            CHECK(std::abs(found - (norm > 0 ? 2 - 2 * product / root : 2)) <= 2 * rounding + 1e-6);
+        }
+    }
+}
+
+// The largest sums, and queries that have no largest value.
+void test_int8_distance_extremes() {
+    for (const Simd simd : available_simd()) {
+        const std::size_t features = (1u << 18) + 9;
+        const std::vector<float> query(features, -2.0f);
+        const std::vector<std::int8_t> row(features, 127);
+        Int8Distance distance(Metric::inner, features, simd);
+        distance.set(query.data());
+        CHECK(std::abs(distance(row.data(), 1) / (254 * static_cast<float>(features)) - 1) < 1e-6f);
+        const std::vector<float> none(features, -1e-44f);
+        distance.set(none.data());
+        CHECK(distance(row.data(), 1) == 0);
+        for (const float odd : {kInfinity, -kInfinity, std::nanf("")}) {
+            std::vector<float> extreme(features, 1.0f);
+            extreme[features - 1] = odd;
+            distance.set(extreme.data());
+            CHECK(std::isnan(distance(row.data(), 1)));
+        }
+    }
+}
+
 // Keys enter a pool as they would a set, but for items that are there, visited or not.
 void test_insert(std::size_t size, std::size_t count, std::mt19937& random) {
     struct alignas(64) Block {
@@ -311,7 +372,9 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     std::vector<std::uint32_t> visited;
     const GraphWalker<float> walker(records, vectors, projection, Metric::l2, simd);
     walker.start(batch[0], ef, {bitmap}, pool);
-    while (walker.step(batch[0], pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
+    VisitDistance<float> own(vectors, Metric::l2, simd);
+    own.set(batch[0].features);
+    while (walker.step(batch[0], own, pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
     }
     CHECK(visited == order);
 
@@ -424,6 +487,7 @@ int main() {
     for (const std::size_t features : {0, 1, 7, 8, 15, 16, 31, 32, 33, 64, 100}) {
         test_distances<float>(features, random);
         test_distances<Half>(features, random);
+        test_int8_distances(features, random);
         for (const std::size_t count : {1, 31, 32, 40}) {
             test_project<float>(count, features, 3, random);
             test_project<Half>(count, features, 3, random);
@@ -431,6 +495,7 @@ int main() {
         }
     }
     test_int8_extremes();
+    test_int8_distance_extremes();
     for (const std::size_t size : {0, 1, 7, 8, 24, 30, 64, 100, 190, 193})
         for (std::size_t count = 0; count <= kDegree; ++count) test_insert(size, count, random);
     for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);

@@ -477,8 +477,7 @@ class GraphRecords:
         norms: NDArray[np.uint16],
         factors: NDArray[np.uint16],
         data: NDArray[np.uint8],
-        vectors: NDArray[np.float32] | NDArray[np.float16] | None,
-        guard: ChecksumGuard | None,
+        vectors: VectorRows | None,
     ) -> None: ...
     @property
     def nodes(self) -> int:
@@ -495,12 +494,7 @@ class GraphRecords:
 class Graph:
     """The records of a graph, and the vectors of its items in the same order, if they are kept."""
 
-    def __init__(
-        self,
-        records: GraphRecords,
-        projection: GraphProjection,
-        vectors: NDArray[np.float32] | NDArray[np.float16] | None,
-    ) -> None: ...
+    def __init__(self, records: GraphRecords, projection: GraphProjection, vectors: VectorRows | None) -> None: ...
     def search(
         self,
         queries: NDArray[np.float32],

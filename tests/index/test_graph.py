@@ -600,13 +600,16 @@ def test_damage_to_a_graph_is_noticed(array: str, saved: Path, tmp_path: Path) -
             Index.open(folder).verify()
 
 
+@pytest.mark.parametrize(("dtype", "array"), [("float32", "vectors"), ("int8", "vectors"), ("int8", "scales")])
 @pytest.mark.parametrize("filtered", [False, True])
-def test_damage_to_a_vector_is_noticed_where_a_walk_visits_it(filtered: bool, tmp_path: Path) -> None:
-    index = Index(coder(), vectors="float32", graph=True)
+def test_damage_to_a_vector_is_noticed_where_a_walk_visits_it(
+    filtered: bool, dtype: Any, array: str, tmp_path: Path
+) -> None:
+    index = Index(coder(), vectors=dtype, graph=True)
     index.add(X)
     index.compact()
     index.save(tmp_path)
-    (file,) = tmp_path.glob("*.vectors.npy")
+    (file,) = tmp_path.glob(f"*.{array}.npy")
     data = bytearray(file.read_bytes())
     data[128::4096] = bytes(byte ^ 1 for byte in data[128::4096])
     file.write_bytes(data)

@@ -11,6 +11,7 @@ from nestcode import _core, metrics
 from nestcode.coders.base import Metric
 from nestcode.search.filters import ALL_ALLOWED, bitmap
 from nestcode.search.graph import DEGREE, Navigator, build_graph, entry_points, make_records
+from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 
 MISSING = 2**32 - 1
 STARTS = 8  # entry points that a walk begins at
@@ -28,7 +29,10 @@ class Graph:
     """A graph that the core searches; with vectors, hits are ranked by distance, otherwise by estimated distance."""
 
     def __init__(self, navigator: Navigator, records: _core.GraphRecords, vectors: Any = None) -> None:
-        self.metric, self.core = navigator.coder.metric_, _core.Graph(records, navigator.core, vectors)
+        if isinstance(vectors, np.ndarray):
+            vectors = StoredVectors(vectors, NO_SCALES)
+        rows = None if vectors is None else vectors.core
+        self.metric, self.core = navigator.coder.metric_, _core.Graph(records, navigator.core, rows)
 
     def search(
         self,
@@ -61,7 +65,7 @@ class Scene:
         self.neighbors = build_graph(self.navigator, self.base, self.items, ef=32, threads=2)
         self.records = make_records(self.navigator, self.items, self.neighbors)
 
-    def graph(self, vectors: NDArray[Any] | None) -> Graph:
+    def graph(self, vectors: NDArray[Any] | StoredVectors | None) -> Graph:
         """Return the graph with vectors, or without."""
         return Graph(self.navigator, self.records, vectors)
 
@@ -111,6 +115,18 @@ def test_recall(scene: Scene, metric: Metric) -> None:
     assert hits.visited.max() < 100
     distances = np.linalg.norm(queries[:, None] - base[hits.positions], axis=2) ** 2
     np.testing.assert_allclose(hits.distances, distances, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+def test_int8_are_compared_as_the_vectors_that_they_stand_for(scene: Scene, metric: Any) -> None:
+    stored = VectorFormat("int8", scene.base.shape[1]).round(scene.base)
+    hits, expected = (
+        scene.graph(rows).search(scene.queries, k=40, ef=40, metric=metric) for rows in (stored, stored.floats())
+    )
+    assert (hits.visited == expected.visited).all()
+    size = np.abs(expected.distances).max()
+    np.testing.assert_allclose(hits.distances, expected.distances, rtol=1e-4, atol=1e-4 * size)
+    assert metrics.recall(hits.positions.astype(np.int64), expected.positions.astype(np.int64)) > 0.99
 
 
 def test_visits_everything_like_an_exhaustive_search(scene: Scene) -> None:
@@ -289,10 +305,13 @@ def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
 def test_errors(scene: Scene) -> None:
     with pytest.raises(nc.errors.InvalidInput, match="LinearCoder or a RotationCoder, got a CellCoder: fit"):
         Navigator(nc.CellCoder(width=32).fit(scene.base))
-    with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):
-        scene.graph(scene.base[1:])
-    with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):
+    for rows in (scene.base[1:], scene.base.astype(np.int8)):
+        with pytest.raises(ValueError, match="vector for each item, and a scale for each of int8"):
+            scene.graph(rows)
+    with pytest.raises(ValueError, match="float32, float16 or int8"):
         scene.graph(scene.base.astype(np.int16))
+    with pytest.raises(ValueError, match="vectors must have the features"):
+        scene.graph(scene.base[:, 1:].copy())
     with pytest.raises(ValueError, match="record of these groups"):
         Graph(Navigator(scene.coder, bits=64), scene.records)
     with pytest.raises(ValueError, match="features of the projection"):

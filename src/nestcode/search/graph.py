@@ -197,8 +197,8 @@ def make_records(
     alone = np.flatnonzero(neighbors[:, 0] == np.arange(count))
     nodes = np.delete(np.arange(count, dtype=np.uint32), alone[alone > 0])
     room = _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
-    watched = (None, None) if vectors is None else (vectors.rows, vectors.guard)
-    return _core.GraphRecords(np.ascontiguousarray(neighbors), entry_points(nodes), *items.parts, room, *watched)
+    watched = None if vectors is None else vectors.core
+    return _core.GraphRecords(np.ascontiguousarray(neighbors), entry_points(nodes), *items.parts, room, watched)
 
 
 def _empty_aligned(rows: int, columns: int) -> Bytes:

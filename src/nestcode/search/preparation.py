@@ -73,7 +73,7 @@ class PreparedGraph:
 
     records: _core.GraphRecords
     by_codes: _core.Graph  # ranks by estimated distance
-    by_vectors: _core.Graph  # ranks by the vectors that the index stores, if it does as floats
+    by_vectors: _core.Graph  # ranks by the vectors that the index stores, if it does
     nbytes: int  # of what was prepared
 
 
@@ -165,11 +165,10 @@ class PreparationCache:
             if items is None:
                 run.mapped.touch()
                 items = navigator.encode(Items(coder, run.codes, run.vectors), run.codes)
-            floats = run.vectors if run.vectors is not None and run.vectors.rows.dtype.kind == "f" else None
-            records = make_records(navigator, items, graph.neighbors, floats)
+            records = make_records(navigator, items, graph.neighbors, run.vectors)
             by_codes = by_vectors = _core.Graph(records, navigator.core, None)
-            if floats is not None:
-                by_vectors = _core.Graph(records, navigator.core, floats.rows)
+            if run.vectors is not None:
+                by_vectors = _core.Graph(records, navigator.core, run.vectors.core)
             nbytes = records.nbytes + (items.nbytes if stored is None else 0)
             return PreparedGraph(records, by_codes, by_vectors, nbytes)
 
