@@ -25,9 +25,9 @@ from nestcode.arrays import Bytes, Floats
 from nestcode.coders import Coder
 from nestcode.demo import stream
 from nestcode.demo.drawing import patches_figure
-from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
+from nestcode.lengths import Empirical, Full, Geometric, LogUniform, Uniform
 from nestcode.metrics import recall
-from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
+from nestcode.nn import NestedLoss, OrderedAutoencoder, SemiLinearAutoencoder, keep_prefix, sample_lengths
 from nestcode.report import BLUE, COLORS, GREEN, PURPLE, VERMILLION
 from nestcode.search import asymmetric_distances
 from nestcode.training import Run, Sweep, Training, errors_by_length, train
@@ -171,6 +171,70 @@ def tree() -> Figure:
     return figure
 
 
+def pca_order() -> Figure:
+    """Draw the units of an ordinary and of a nested linear autoencoder beside principal directions."""
+    side, width = 12, 16
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=side, n=10_000, rng=np.random.default_rng(0))
+    X = cut.mean(axis=3).reshape(len(cut), -1) / np.float32(255)
+    trained = {
+        "ordinary": SemiLinearAutoencoder(width, lengths=Full()).fit(X, by="exact", steps=200),
+        "nested": SemiLinearAutoencoder(width).fit(X, by="exact"),
+    }
+    units = {"principal": np.linalg.eigh(np.cov(X.T))[1][:, : -width - 1 : -1]}
+    units |= {name: (w := one.decoder_weight.numpy()) / np.linalg.norm(w, axis=0) for name, one in trained.items()}
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.6))
+    axes = above.subplots()
+    rows = [[0.5 - 2 * units[name][:, k] for k in range(width)] for name in ("ordinary", "nested", "principal")]
+    for row in rows:  # the sign of a unit is arbitrary
+        row[:] = [filter_ if filter_[:side].mean() > 0.5 else 1 - filter_ for filter_ in row]
+    _grid(axes, rows, side=side)
+    axes.set_title("Units 1 to 16 of patches of two images")
+    axes.set_xticks(())
+    axes.set_yticks(np.arange(3) * (side + 1) + side / 2 - 0.5, ["ordinary", "nested", "principal directions"])
+    for axes, name in zip(below.subplots(1, 2), ("ordinary", "nested"), strict=True):
+        cosines = np.abs(units[name].T @ units["principal"])
+        axes.imshow(cosines, cmap="Blues", vmin=0, vmax=1)
+        axes.set(title=f"{name}: |cos| with each direction", xlabel="principal direction", ylabel="unit")
+        axes.set_xticks([0, 7, 15], ["1", "8", "16"])
+        axes.set_yticks([0, 7, 15], ["1", "8", "16"])
+    return figure
+
+
+def distortion() -> Figure:
+    """Draw the error by length of several coders, and the bound of a Gaussian source."""
+    width, shown = 256, [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256]
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=8, n=12_000, rng=np.random.default_rng(0))
+    X = cut.mean(axis=3).reshape(len(cut), -1) / np.float32(255)
+    X, test = X[:10_000], X[10_000:]
+    variances, directions = np.linalg.eigh(np.cov(X.T))
+    variances, directions = variances[::-1], directions[:, ::-1]
+    units = (test - X.mean(axis=0)) @ directions
+    decoded = np.sign(units) * np.abs((X - X.mean(axis=0)) @ directions).mean(axis=0)
+    signs = [(units[:, k:] ** 2).sum() + ((units - decoded)[:, :k] ** 2).sum() for k in range(65)]
+    figure = Figure(figsize=(6.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(shown[:7], np.array(signs)[shown[:7]] / test.size, "--", color=VERMILLION, label="sign of each component")
+    for coder, color, style in (
+        (nc.LinearCoder(width), GREEN, "-."),
+        (nc.ResidualCoder(width), PURPLE, ":"),
+        (nc.AdaptiveCoder(width), BLUE, "-"),
+    ):
+        codes = coder.fit(X).encode(test)
+        errors = [nc.metrics.distortion(test, coder.decode(codes.prefix(length))) for length in shown]
+        axes.plot(shown, errors, style, marker="o", markersize=3, color=color, label=type(coder).__name__)
+    levels = np.geomspace(variances[0], 1e-7, 400)  # reverse water-filling
+    rates = [np.log2(np.maximum(variances / level, 1)).sum() / 2 for level in levels]
+    bound = [np.minimum(variances, level).sum() / 64 for level in levels]
+    axes.plot(rates, bound, color="#888888", linewidth=1, label="bound of a Gaussian source")
+    axes.set(xscale="log", yscale="log", xlim=(1, 256), ylim=(1e-4, 0.1), xlabel="length: bits per patch",
+             ylabel="MSE of a pixel", title="New patches of 8 x 8 pixels, decoded from prefixes")  # fmt: skip
+    axes.set_xticks(ticks := [1, 4, 16, 64, 256], [str(tick) for tick in ticks])
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
 def asymmetric_ranking() -> Figure:
     """Draw the recall of three distances on the same codes."""
     cut = nc.data.patches(list(nc.data.sample_images().values()), size=8, n=10_200, rng=np.random.default_rng(0))
@@ -274,7 +338,7 @@ def search_images() -> Figure:
     contrast = queries.reshape(-1, 144, 3).mean(axis=2).std(axis=1)
     busy = queries[np.argsort(contrast)[-25:]]
     chosen = busy[np.argsort(busy.reshape(-1, 144, 3).mean(axis=1) @ [1, 0, -1])[[1, 7, 13, 19, 24]]]  # blue to red
-    figure = Figure(figsize=(8, 3.7), layout="constrained")
+    figure = Figure(figsize=(8, 3.3), layout="constrained")
     results = {"codes of 32 bytes": index.search(chosen, k=5),
                "codes, reranked by pixels": index.search(chosen, k=5, vectors=base)}  # fmt: skip
     for axes, (name, hits) in zip(figure.subplots(1, 2), results.items(), strict=True):
@@ -348,6 +412,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "concepts/unit-sweeping.png": unit_sweeping,
     "concepts/streams.png": streams,
     "tutorials/search-images.png": search_images,
+    "pca-order.png": pca_order,
+    "distortion.png": distortion,
     "stream.webp": truncated_stream,
     "deep.webp": deep_patches,
 }
