@@ -338,7 +338,7 @@ def search_images() -> Figure:
     contrast = queries.reshape(-1, 144, 3).mean(axis=2).std(axis=1)
     busy = queries[np.argsort(contrast)[-25:]]
     chosen = busy[np.argsort(busy.reshape(-1, 144, 3).mean(axis=1) @ [1, 0, -1])[[1, 7, 13, 19, 24]]]  # blue to red
-    figure = Figure(figsize=(8, 3.3), layout="constrained")
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
     results = {"codes of 32 bytes": index.search(chosen, k=5),
                "codes, reranked by pixels": index.search(chosen, k=5, vectors=base)}  # fmt: skip
     for axes, (name, hits) in zip(figure.subplots(1, 2), results.items(), strict=True):
@@ -348,7 +348,7 @@ def search_images() -> Figure:
                 x = 13 * j + (3 if j else 0)
                 sheet[13 * i : 13 * i + 12, x : x + 12] = row.reshape(12, 12, 3)
         axes.imshow(sheet, interpolation="nearest")
-        axes.set_title(f"Nearest by {name}", fontsize=11, pad=18)
+        axes.set_title(f"Nearest by {name}", fontsize=11, pad=14)
         axes.text(5.5, -2, "query", ha="center", fontsize=9, color=VERMILLION)
         axes.text(15, -2, "results", fontsize=9)
         axes.axis("off")
