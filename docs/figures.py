@@ -183,16 +183,18 @@ def pca_order() -> Figure:
     units = {"principal": np.linalg.eigh(np.cov(X.T))[1][:, : -width - 1 : -1]}
     units |= {name: (w := one.decoder_weight.numpy()) / np.linalg.norm(w, axis=0) for name, one in trained.items()}
     figure = Figure(figsize=(9, 4.2), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.6))
-    axes = above.subplots()
-    rows = [[0.5 - 2 * units[name][:, k] for k in range(width)] for name in ("ordinary", "nested", "principal")]
+    grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.6))
+    axes = figure.add_subplot(grid[0, :])
+    rows = [[np.float32(0.5) - 2 * units[name][:, k].astype(np.float32) for k in range(width)]
+            for name in ("ordinary", "nested", "principal")]  # fmt: skip
     for row in rows:  # the sign of a unit is arbitrary
         row[:] = [filter_ if filter_[:side].mean() > 0.5 else 1 - filter_ for filter_ in row]
     _grid(axes, rows, side=side)
     axes.set_title("Units 1 to 16 of patches of two images")
     axes.set_xticks(())
     axes.set_yticks(np.arange(3) * (side + 1) + side / 2 - 0.5, ["ordinary", "nested", "principal directions"])
-    for axes, name in zip(below.subplots(1, 2), ("ordinary", "nested"), strict=True):
+    for place, name in enumerate(("ordinary", "nested")):
+        axes = figure.add_subplot(grid[1, place])
         cosines = np.abs(units[name].T @ units["principal"])
         axes.imshow(cosines, cmap="Blues", vmin=0, vmax=1)
         axes.set(title=f"{name}: |cos| with each direction", xlabel="principal direction", ylabel="unit")
