@@ -23,7 +23,7 @@ from nestcode.errors import InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
 from nestcode.remote_stream import RemoteStream
 from nestcode.search.filters import check_allowed
-from nestcode.search.hits import Hits
+from nestcode.search.hits import Hits, merge
 from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
 from nestcode.wire import ARROW, CODES, FLOAT32, HITS, pack_items, unpack_hits, unpack_table
@@ -364,24 +364,6 @@ def _counting(count: int, what: str) -> Iterator[list[int]]:
         if not done:
             raise
         raise type(error)(f"{error}; the first {sum(done):,} of {count:,} items were {what}") from error
-
-
-def merge(parts: Sequence[Hits], k: int) -> Hits:
-    """Return the k nearest items of all parts, for each query: (n, …) of each part -> (n, k).
-
-    >>> near = Hits(np.array([[4, 9]]), np.array([[0.5, 2]], dtype=np.float32), np.array([10]))
-    >>> far = Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]], dtype=np.float32), np.array([1]))
-    >>> merge([near, far], k=3)
-    Hits(1 queries)
-    >>> merge([near, far], k=3).ids
-    array([[3, 4, 9]])
-    """
-    ids = np.concatenate([hits.ids for hits in parts], axis=1)
-    distances = np.concatenate([hits.distances for hits in parts], axis=1)
-    missing = np.where(ids < 0, np.int64(2**63 - 1), ids)
-    order = np.lexsort((missing, distances), axis=1)[:, :k]  # ties by ascending id, as in one index
-    compared = np.sum([hits.compared for hits in parts], axis=0)
-    return Hits(np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1), compared)
 
 
 class _Server:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ from typer.testing import CliRunner
 
 from nestcode import Index, LinearCoder
 from nestcode.cli.app import app
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.scale import encode_shard, merge_shards
-from nestcode.scale.ray import encode
+from nestcode.scale.ray import PartialHits, SearchCluster, encode
+from tests.scale.faults import PATIENCE, answered, check, clients, process_of, recovered
 from tests.scale.test_shards import contents
 
 RNG = np.random.default_rng(0)
@@ -32,13 +35,18 @@ NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 def main(folder: Path) -> None:
     """Start the cluster, and assert everything."""
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    cluster.add_node(**NODE)
+    node = cluster.add_node(**NODE)
     try:
         ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
         ray.data.DataContext.get_current().enable_progress_bars = False
         a_killed_worker_changes_nothing(folder)
         ray.shutdown()
         the_command_builds_what_one_process_builds(cluster.address, folder)
+        ray.shutdown()
+        print("search", file=sys.stderr)
+        ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+        a_part_that_hangs_or_is_damaged_is_named(folder)
+        actors_and_a_node_die_without_a_wrong_or_lost_answer(folder, partial(cluster.remove_node, node, False))
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -72,6 +80,62 @@ def a_killed_worker_changes_nothing(folder: Path) -> None:
         encode(dataset(), CODER, out, parts=3)
     with pytest.raises(InvalidInput, match="give a new folder"):
         encode(dataset(), CODER, folder, parts=3)
+
+
+def a_part_that_hangs_or_is_damaged_is_named(folder: Path) -> None:
+    """Stop the process of one part, let it go on, and offer a damaged generation, and another good one."""
+    parts = sorted((folder / "index").glob("part-*"))
+    index = Index.open(parts)
+    with SearchCluster(parts, replicas=1, timeout=2.0, num_cpus=0) as cluster:
+        expected = index.search(X[:5])
+        assert cluster.search(X[:5]).ids.tolist() == expected.ids.tolist()
+        with pytest.raises(InvalidInput, match="a cluster only reads its parts, and cannot add: build other parts"):
+            cluster.add(X[:5])
+        with pytest.raises(InvalidInput, match="radius must be a finite number"):
+            cluster.range_search(X[:5], float("nan"))
+        pid = process_of(cluster, 1, 0)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(Unavailable, match=r"no replica of .*part-0001 answered within 2 seconds"):
+            cluster.search(X[:5])
+        hits = cluster.search(X[:5], allow_partial=True)
+        assert isinstance(hits, PartialHits)
+        assert [*hits.missing] == [str(parts[1])]
+        assert hits.ids.tolist() == Index.open(parts[0]).search(X[:5]).ids.tolist()
+        os.kill(pid, signal.SIGCONT)
+        assert cluster.search(X[:5]).ids.tolist() == expected.ids.tolist()
+        bad, other = shutil.copytree(parts[1], folder / "bad"), shutil.copytree(parts[1], folder / "other")
+        file = next(bad.glob("*.codes.npy"))
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+        with pytest.raises(DamagedFile, match=rf"the part {bad} is damaged in all of its replicas"):
+            cluster.refresh([bad])
+        assert not cluster.refresh()
+        with Index.open(other, mode="a") as writer:
+            writer.remove(writer.ids[:100])
+            writer.commit()
+        assert cluster.refresh([other])
+        assert cluster.ids.tolist() == Index.open(other).ids.tolist()
+    with pytest.raises(InvalidInput, match="this cluster was closed"):
+        cluster.search(X[:5])
+
+
+def actors_and_a_node_die_without_a_wrong_or_lost_answer(folder: Path, remove_node: Any) -> None:
+    """Search from two threads while a process, an actor and a node are killed, and a replica hangs."""
+    parts = sorted((folder / "index").glob("part-*"))
+    with SearchCluster(parts, replicas=2, timeout=PATIENCE, num_cpus=0) as cluster:
+        recovered(cluster, 2)
+        with clients(cluster, parts) as found:
+            os.kill(process_of(cluster, 0, 0), signal.SIGKILL)
+            ray.kill(cluster.actors()[1][1])
+            answered(found, 50)
+            recovered(cluster, 2)
+            pid = process_of(cluster, 0, 0)
+            os.kill(pid, signal.SIGSTOP)
+            answered(found, 50)
+            os.kill(pid, signal.SIGCONT)
+            assert cluster.metrics()[0]["hedges"]
+            remove_node()
+            answered(found, 50)
+        check(found)
 
 
 def the_command_builds_what_one_process_builds(address: str, folder: Path) -> None:

@@ -109,6 +109,23 @@ class IndexReader:
         codes = snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
         return codes if np.ndim(ids) else codes[0]
 
+    def bounds(self) -> Codes:
+        """Return two codes that all items lie between: the least and the greatest, removed items included, or none.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1], [1, 0]]))
+        >>> index.bounds()
+        Codes(2 items of 2 bits: 01, 11)
+        """
+        snapshot = self._live.read()
+        ends = [run.codes_at(np.array([0, len(run.ids) - 1])) for run in snapshot.runs]
+        if not ends:
+            return Codes.unchecked(np.empty((0, -(-snapshot.width // 8)), dtype=np.uint8), snapshot.width)
+        packed = np.concatenate([codes.packed for codes in ends])
+        ordered = Codes.unchecked(packed, snapshot.width)
+        return ordered[ordered.sort_order()[[0, -1]]]
+
     def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
         """Return what the kept bits decode to: one vector for one id, (n, features) for n.
 

@@ -121,7 +121,7 @@ class Forest(_core.Forest):
     ) -> Neighborhoods:
         """Return the neighborhood of each query, as `PrefixTree` describes it."""
         self._check_query(queries)
-        least = self._least(size, fraction)
+        least = least_members(size, fraction, len(self))
         n = len(queries)
         length, count = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int64)
         ranges = np.empty((n, len(self.runs), 2), dtype=np.uint32)
@@ -173,21 +173,6 @@ class Forest(_core.Forest):
                 f"queries must have the width {self.width} of what is searched, got {query.width}: "
                 "encode them with the same coder, or take the prefix of that length"
             )
-
-    def _least(self, size: int | None, fraction: float | None) -> int:
-        """Return how many members a neighborhood must have."""
-        if (size is None) == (fraction is None):
-            raise InvalidInput(
-                f"give either size, the fewest members accepted, or fraction, their share of all items, "
-                f"got size={size} and fraction={fraction}"
-            )
-        if fraction is None:
-            return min(check_int(size, "size", least=1), 2**63)
-        if not isinstance(fraction, float | int | np.floating) or fraction is True or not 0 < fraction <= 1:
-            raise InvalidInput(f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 is 1 % of the items")
-        least = max(1, ceil(fraction * len(self)))
-        # 7 of 25 items are 0.28 of them, but 0.28 * 25 is rounded to more than 7.
-        return least - 1 if least > 1 and (least - 1) / len(self) >= fraction else least
 
 
 class PrefixTree(Forest):
@@ -260,3 +245,19 @@ class PrefixTree(Forest):
 
     def __reduce__(self) -> tuple[type[Self], tuple[Codes, StoredIds]]:
         return type(self), (self.codes, self._segment.ids)
+
+
+def least_members(size: int | None, fraction: float | None, count: int) -> int:
+    """Return how many members a neighborhood of `count` items must have."""
+    if (size is None) == (fraction is None):
+        raise InvalidInput(
+            f"give either size, the fewest members accepted, or fraction, their share of all items, "
+            f"got size={size} and fraction={fraction}"
+        )
+    if fraction is None:
+        return min(check_int(size, "size", least=1), 2**63)
+    if not isinstance(fraction, float | int | np.floating) or fraction is True or not 0 < fraction <= 1:
+        raise InvalidInput(f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 is 1 % of the items")
+    least = max(1, ceil(fraction * count))
+    # 7 of 25 items are 0.28 of them, but 0.28 * 25 is rounded to more than 7.
+    return least - 1 if least > 1 and (least - 1) / count >= fraction else least

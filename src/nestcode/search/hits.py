@@ -1,6 +1,6 @@
 """The results of searches: what was found, and the work it took."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,3 +84,21 @@ class Evaluation:
     rerank: int  # candidates that were reranked
     seconds: float  # per query, on average, as measured now
     ns: float  # per query, by counted work and the planner's costs: the same on any machine
+
+
+def merge(parts: Sequence[Hits], k: int) -> Hits:
+    """Return the k nearest items of all parts, for each query: (n, …) of each part -> (n, k).
+
+    >>> near = Hits(np.array([[4, 9]]), np.array([[0.5, 2]], dtype=np.float32), np.array([10]))
+    >>> far = Hits(np.array([[3, -1]]), np.array([[0.5, np.inf]], dtype=np.float32), np.array([1]))
+    >>> merge([near, far], k=3)
+    Hits(1 queries)
+    >>> merge([near, far], k=3).ids
+    array([[3, 4, 9]])
+    """
+    ids = np.concatenate([hits.ids for hits in parts], axis=1)
+    distances = np.concatenate([hits.distances for hits in parts], axis=1)
+    missing = np.where(ids < 0, np.int64(2**63 - 1), ids)
+    order = np.lexsort((missing, distances), axis=1)[:, :k]  # ties by ascending id, as in one index
+    compared = np.sum([hits.compared for hits in parts], axis=0)
+    return Hits(np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1), compared)

@@ -1,0 +1,344 @@
+"""Replicas of parts in Ray actors: requests that outlive actors and nodes.
+
+request ──▶ a replica of each part ──▶ answer
+              ├── no answer after the observed p95: the same to another replica, and the first answer counts
+              ├── the actor died: the same to another replica; this one is probed, or made anew, and used once it
+              │   answers
+              └── the part is damaged there: another replica, and an error that names the part if all say so
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nestcode.errors import DamagedFile, InvalidInput, NestcodeError, Unavailable, import_extra
+from nestcode.scale.ray.part import Part
+
+RECENT_ANSWERS, LEAST_ANSWERS = 256, 20  # whose times tell the p95, and how many there must be
+HEDGE_QUANTILE, LEAST_HEDGE_SECONDS = 0.95, 0.01
+PROBE_SECONDS = 0.05  # between looks at replicas where a part has none that answers
+LOOK_SECONDS = 0.25  # between looks at answers, where one of them may be an error
+OF_THE_PART = (DamagedFile, OSError, MemoryError, Unavailable)  # errors that another replica may not have
+
+
+class PartActor:
+    """What runs in an actor: a part, opened at the first request, and again after damage.
+
+    Args:
+        path: the folder of the part.
+        memory: as for `Index.open`.
+
+    """
+
+    def __init__(self, path: str, memory: str | None) -> None:
+        self._path, self._memory, self._lock = path, memory, threading.Lock()
+        self._part: Part | None = None
+
+    def answer(self, commit: str | None, method: str, *arguments: Any) -> Any:
+        """Return what a method of the part returns, if it has the commit that the cluster began with."""
+        part = self._open()
+        if commit not in (None, part.commit):
+            raise Unavailable(f"{self._path} holds another commit than the cluster opened: call refresh() to show it")
+        try:
+            return getattr(part, method)(*arguments)
+        except DamagedFile:
+            self._part = None  # a copy may be restored
+            raise
+
+    def ready(self) -> int:
+        """Open the part, if it can be, and return the id of the process."""
+        with suppress(Exception):  # a request gets the error
+            self._open()
+        return os.getpid()
+
+    def _open(self) -> Part:
+        with self._lock:
+            if self._part is None:
+                self._part = Part(self._path, self._memory)
+            return self._part
+
+
+@dataclass
+class Counts:
+    """What became of the requests to a part: `SearchCluster.metrics` returns it."""
+
+    path: str
+    ready: int = 0  # replicas that answer
+    requests: int = 0
+    retries: int = 0  # to another replica, after an error
+    hedges: int = 0  # to another replica, as the first was slow
+    deaths: int = 0  # of actors
+    failures: int = 0  # requests that no replica answered
+    p50: float = float("nan")  # seconds of recent answers
+    p95: float = float("nan")
+
+
+class Replica:
+    """One actor of a part, which is used once it has answered a probe, at its start and after each failure."""
+
+    def __init__(self, make: Any, node: str | None) -> None:
+        self._make, self._node = make, node
+        self.actor = make(node)
+        self.probe = self.actor.ready.remote()
+
+    def failed(self, *, died: bool) -> None:
+        """Use the replica only once it answers a probe; one that Ray does not restart is made anew."""
+        if died:
+            self.actor = self._make(self._node)
+        self.probe = self.actor.ready.remote()
+
+    def close(self, ray: Any) -> None:
+        """End the actor."""
+        ray.kill(self.actor)
+
+
+@dataclass
+class Share:
+    """What one part is asked in a request."""
+
+    part: int
+    arguments: tuple[Any, ...]
+    flights: dict[Any, tuple[Replica, Any, float]] = field(default_factory=dict)  # replica, actor, start
+    refused: dict[int, Exception] = field(default_factory=dict)  # by replica
+    hedge_at: float = float("inf")
+    hedged: bool = False
+
+
+class Replicas:
+    """The replicas of all parts of one generation.
+
+    Args:
+        paths: the folders of the parts.
+        replicas: of each part.
+        memory: as for `Index.open`.
+        timeout: seconds for a request.
+        resources: of each actor, as options of `ray.remote`.
+
+    """
+
+    def __init__(
+        self, paths: Sequence[str], replicas: int, memory: str | None, timeout: float, resources: Mapping[str, Any]
+    ) -> None:
+        self._ray = ray = import_extra("ray", extra="ray", purpose="nestcode.scale.ray")
+        affinity = import_extra("ray.util.scheduling_strategies", extra="ray", purpose="nestcode.scale.ray")
+        self._timeout, self._lock, self._turn = timeout, threading.Lock(), 0
+        nodes = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+        remote = ray.remote(PartActor)
+
+        def make(path: str, node: str | None) -> Any:
+            near = {} if node is None else {"scheduling_strategy": affinity.NodeAffinitySchedulingStrategy(node, True)}
+            options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": 0, **near, **resources}
+            return remote.options(**options).remote(path, memory)
+
+        self.paths = [*paths]
+        self.commits: list[str | None] = [None] * len(paths)
+        self._sets = [
+            [
+                Replica(
+                    lambda node, path=path: make(path, node), nodes[(part + number) % len(nodes)] if nodes else None
+                )
+                for number in range(replicas)
+            ]
+            for part, path in enumerate(paths)
+        ]
+        self._counts = [Counts(path) for path in paths]
+        self._seconds: list[dict[Any, deque[float]]] = [{} for _ in paths]
+
+    def actors(self) -> list[list[Any]]:
+        """Return the actors of each part."""
+        return [[replica.actor for replica in own] for own in self._sets]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return what became of the requests to each part."""
+        found = []
+        for own, counts, seconds in zip(self._sets, self._counts, self._seconds, strict=True):
+            with self._lock:
+                counts.ready = sum(map(self._answers, own))
+                recent = [second for times in seconds.values() for second in times]
+            p50, p95 = np.quantile(recent, (0.5, 0.95)).tolist() if recent else (float("nan"), float("nan"))
+            found.append({**asdict(counts), "p50": p50, "p95": p95})
+        return found
+
+    def ask(
+        self,
+        method: str,
+        arguments: Mapping[int, tuple[Any, ...]],
+        allow_missing: bool = False,
+        timeout: float | None = None,
+    ) -> tuple[dict[int, Any], dict[int, str]]:
+        """Ask parts, and return their answers, and why those that are missing are.
+
+        Args:
+            method: of `Part`.
+            arguments: by part.
+            allow_missing: return the answers of the others where a part has none; otherwise raise.
+            timeout: seconds, instead of the usual ones.
+
+        """
+        ray, start, seconds = self._ray, time.monotonic(), timeout or self._timeout
+        kind = method, _size(next(iter(arguments.values()), ())).bit_length()  # requests of about equal work
+        waiting = {part: Share(part, own) for part, own in arguments.items()}
+        answers: dict[int, Any] = {}
+        failures: dict[int, Exception] = {}
+        sent: dict[int, Any] = {}  # large arguments, which lie in Ray's store once
+        while waiting:
+            now = time.monotonic()
+            for share in waiting.values():
+                self._send(share, method, kind, now, sent)
+            flights = {ref: share for share in waiting.values() for ref in share.flights}
+            until = min([start + seconds, now + LOOK_SECONDS, *(share.hedge_at for share in waiting.values())])
+            if any(not share.flights for share in waiting.values()):
+                until = min(until, now + PROBE_SECONDS)
+            if flights:
+                alone = all(len(share.flights) == 1 for share in waiting.values())
+                ready, _ = ray.wait([*flights], num_returns=len(flights) if alone else 1, timeout=max(until - now, 0.0))
+            else:
+                time.sleep(max(until - now, 0.0))
+                ready = []
+            for ref in ready:
+                share = flights[ref]
+                if share.part in waiting and ref in share.flights:
+                    self._take(ref, share, kind, waiting, answers, failures)
+            if waiting and time.monotonic() - start >= seconds:
+                for share in waiting.values():
+                    failures[share.part] = _unanswered(self.paths[share.part], seconds, share)
+                break
+        for part in failures:
+            self._counts[part].failures += 1
+        if failures and not allow_missing:
+            raise next(iter(failures.values()))
+        return answers, {part: str(error) for part, error in failures.items()}
+
+    def close(self) -> None:
+        """End all actors."""
+        for own in self._sets:
+            for replica in own:
+                replica.close(self._ray)
+
+    def _send(self, share: Share, method: str, kind: Any, now: float, sent: dict[int, Any]) -> None:
+        """Send a share to a replica where it is with none, or to a second one where the first takes long."""
+        if share.flights and (share.hedged or now < share.hedge_at):
+            return
+        busy = {id(replica) for replica, *_ in share.flights.values()} | share.refused.keys()
+        replica = self._choose(share.part, busy)
+        counts = self._counts[share.part]
+        if share.flights:
+            share.hedged, share.hedge_at = True, float("inf")
+            counts.hedges += replica is not None
+        if replica is None:
+            return
+        given = [sent.setdefault(id(one), self._ray.put(one)) if _is_large(one) else one for one in share.arguments]
+        actor = replica.actor
+        try:
+            ref = actor.answer.remote(self.commits[share.part], method, *given)
+        except self._ray.exceptions.PendingCallsLimitExceeded:  # another has room, or this one later
+            return
+        share.flights[ref] = replica, actor, now
+        counts.requests += 1
+        if not share.hedged:
+            share.hedge_at = now + self._usual(share.part, kind)
+
+    def _choose(self, part: int, excluded: set[int]) -> Replica | None:
+        """Return a replica in turn, one that answers."""
+        own = self._sets[part]
+        with self._lock:
+            self._turn += 1
+            for number in range(len(own)):
+                replica = own[(self._turn + number) % len(own)]
+                if id(replica) not in excluded and self._answers(replica):
+                    return replica
+        return None
+
+    def _answers(self, replica: Replica) -> bool:
+        """Return whether a replica has not failed, or has answered a probe since."""
+        if replica.probe is None:
+            return True
+        ready, _ = self._ray.wait([replica.probe], timeout=0)
+        if ready:
+            try:
+                self._ray.get(replica.probe)
+                replica.probe = None
+            except self._ray.exceptions.RayError as error:
+                replica.failed(died=isinstance(error, self._ray.exceptions.ActorDiedError))
+        return replica.probe is None
+
+    def _take(
+        self,
+        ref: Any,
+        share: Share,
+        kind: Any,
+        waiting: dict[int, Share],
+        answers: dict[int, Any],
+        failures: dict[int, Exception],
+    ) -> None:
+        """Take up an answer, or an error."""
+        replica, actor, began = share.flights.pop(ref)
+        exceptions = self._ray.exceptions
+        try:
+            answers[share.part] = self._ray.get(ref)
+        except exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            if not isinstance(cause, OF_THE_PART):
+                raise (cause if isinstance(cause, NestcodeError) else error) from None
+            share.refused[id(replica)] = cause
+            self._counts[share.part].retries += 1
+            if len(share.refused) == len(self._sets[share.part]):
+                failures[share.part] = _named(self.paths[share.part], cause)
+                del waiting[share.part]
+            return
+        except exceptions.RayError as error:
+            counts = self._counts[share.part]
+            counts.retries, counts.deaths = counts.retries + 1, counts.deaths + 1
+            with self._lock:
+                if replica.actor is actor and replica.probe is None:
+                    replica.failed(died=isinstance(error, exceptions.ActorDiedError))
+            return
+        with self._lock:
+            times = self._seconds[share.part].setdefault(kind, deque(maxlen=RECENT_ANSWERS))
+            times.append(time.monotonic() - began)
+            for slow, _, earlier in share.flights.values():
+                if slow.probe is None and earlier < began:  # others do not wait for this replica either
+                    slow.failed(died=False)
+        del waiting[share.part]
+
+    def _usual(self, part: int, kind: Any) -> float:
+        """Return the seconds that most requests take, by recent ones."""
+        with self._lock:
+            ordered = sorted(self._seconds[part].get(kind, ()))
+        if len(ordered) < LEAST_ANSWERS or len(self._sets[part]) < 2:
+            return float("inf")
+        return max(ordered[int(HEDGE_QUANTILE * (len(ordered) - 1))], LEAST_HEDGE_SECONDS)
+
+
+def _size(arguments: tuple[Any, ...]) -> int:
+    """Return how many queries or ids a request has."""
+    return max((len(one) for one in arguments if hasattr(one, "__len__")), default=0)
+
+
+def _is_large(argument: Any) -> bool:
+    return getattr(argument, "nbytes", 0) > 1 << 16
+
+
+def _unanswered(path: str, seconds: float, share: Share) -> Unavailable:
+    """Return the error of a part that did not answer in time."""
+    causes = "; ".join(str(error) for error in share.refused.values())
+    return Unavailable(
+        f"no replica of {path} answered within {seconds:g} seconds{': ' * bool(causes)}{causes}: try again, check "
+        "`ray status`, give more replicas or a longer timeout, or take search(..., allow_partial=True)"
+    )
+
+
+def _named(path: str, cause: Exception) -> Exception:
+    """Return an error of all replicas of a part, which names the part."""
+    if isinstance(cause, DamagedFile):
+        return DamagedFile(f"the part {path} is damaged in all of its replicas ({cause}): restore a copy")
+    if isinstance(cause, FileNotFoundError):
+        return InvalidInput(f"the part {path} must be a folder that all nodes of the cluster can open: {cause}")
+    return Unavailable(f"no replica of {path} can answer: {cause}")

@@ -1,0 +1,128 @@
+"""Clients that search a cluster while its actors and nodes are killed: every answer is compared with one index's."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import ray
+
+from nestcode import Index
+from nestcode.scale.ray import SearchCluster
+from tests.scale.test_shards import QUERIES
+
+PATIENCE = 60.0  # seconds for a request: an answer later is lost
+RECOVERY = 120.0  # seconds until all replicas answer
+
+
+class Client:
+    """A thread that searches until it is stopped, and counts right, wrong and lost answers."""
+
+    def __init__(self, cluster: SearchCluster, parts: Sequence[Path], seed: int) -> None:
+        self._cluster, self._random, self._questions = cluster, Random(seed), questions(Index.open(parts))
+        self.right, self.wrong, self.lost = 0, 0, []  # type: ignore[var-annotated]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            ask, expected = self._random.choice(self._questions)
+            try:
+                found = ask(self._cluster)
+            except Exception as error:
+                self.lost.append(error)
+                continue
+            self.right, self.wrong = self.right + (found == expected), self.wrong + (found != expected)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+
+def questions(index: Index) -> list[tuple[Callable[[Any], Any], Any]]:
+    """Return questions to a cluster or an index, with the answers of the index."""
+
+    def search(at: Any) -> Any:
+        hits = at.search(QUERIES[:4], k=7)
+        return hits.ids.tolist(), hits.distances.tolist()
+
+    def neighborhood(at: Any) -> Any:
+        return [(hood.length, hood.ids.tolist()) for hood in at.neighborhood(QUERIES[:4], size=9)]
+
+    def within(at: Any) -> Any:
+        return [hits.ids.tolist() for hits in at.range_search(QUERIES[:3], 9.0)]
+
+    def codes(at: Any) -> Any:
+        return at.codes(ids).packed.tolist()
+
+    ids = index.ids[[3, -1, 70]]
+    return [(ask, ask(index)) for ask in (search, neighborhood, within, codes)]
+
+
+@contextmanager
+def clients(cluster: SearchCluster, parts: Sequence[Path], count: int = 2) -> Iterator[list[Client]]:
+    """Search from some threads meanwhile."""
+    found = [Client(cluster, parts, seed) for seed in range(count)]
+    try:
+        yield found
+    finally:
+        for client in found:
+            client.stop()
+
+
+def kill(cluster: SearchCluster, random: Random) -> str:
+    """Kill an actor: its process, or all that Ray knows of it. Return which way it died."""
+    actor = random.choice([one for own in cluster.actors() for one in own])
+    way = random.choice(["process", "process", "actor"])
+    time.sleep(random.random() / 50)
+    if way == "actor":
+        ray.kill(actor)
+        return way
+    try:
+        os.kill(ray.get(actor.ready.remote(), timeout=5), signal.SIGKILL)
+    except (ray.exceptions.RayError, ProcessLookupError):
+        return "none"  # it is dead already
+    return way
+
+
+def process_of(cluster: SearchCluster, part: int, replica: int) -> int:
+    """Return the id of an actor's process, once it is there."""
+    start = time.monotonic()
+    while True:
+        try:
+            return int(ray.get(cluster.actors()[part][replica].ready.remote()))
+        except ray.exceptions.RayError:
+            assert time.monotonic() - start < RECOVERY
+            time.sleep(0.1)
+
+
+def recovered(cluster: SearchCluster, replicas: int) -> float:
+    """Wait until all replicas answer, and return the seconds that took."""
+    start = time.monotonic()
+    while min(part["ready"] for part in cluster.metrics()) < replicas:
+        assert time.monotonic() - start < RECOVERY, cluster.metrics()
+        time.sleep(0.1)
+    return time.monotonic() - start
+
+
+def answered(found: Sequence[Client], count: int) -> None:
+    """Wait until each client has had some more answers."""
+    before, start = [client.right for client in found], time.monotonic()
+    while any(client.right < count + had for client, had in zip(found, before, strict=True)):
+        assert time.monotonic() - start < RECOVERY, [client.lost for client in found]
+        time.sleep(0.05)
+
+
+def check(found: Sequence[Client]) -> int:
+    """Raise unless all answers were right, and return how many there were."""
+    assert [client.lost for client in found] == [[] for _ in found]
+    assert sum(client.wrong for client in found) == 0
+    assert all(client.right for client in found)
+    return sum(client.right for client in found)
