@@ -223,7 +223,7 @@ QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of
     ("format", "(n, {}) uint32, the rows of each code's neighbors", graph.DEGREE),
     ("format", "if at least {} rows share it", cpp("prefix_tables.hpp", "crowded")),
     ("format", "block {:,} bytes of payload", layout.BLOCK),
-    ("concepts/streams", "has {} kB and was trained", CODEC_BYTES // 1000),
+    ("concepts/streams", "a probability model of {} kB, trained on", CODEC_BYTES // 1000),
     ("concepts/streams", "Each block of {:,} bytes has a CRC-32", layout.BLOCK),
     ("how-to/serve-streams", "a CRC-32 per block of {:,} bytes", layout.BLOCK),
     ("decisions", "{} bytes in {:,}, independent of the items' size", layout.CRC, layout.BLOCK),
