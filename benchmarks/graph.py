@@ -2,27 +2,26 @@
 
 Items are rows of a .npy file (--vectors); its last rows are the queries, which are not among the items. Without a file,
 items are clustered random vectors. Times are CPU seconds of interleaved rounds; builds use all cores, in seconds.
+Memory is that of the saved files, and what a process gains by loading them and searching for all queries.
 """
 
 import argparse
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from _graph_methods import Method, Search, build, methods
 from _report import save, seconds_each, show
-from nestcode import Index, LinearCoder, metrics
-from nestcode.arrays import CORES, PIECE, Floats, Ids
-from nestcode.search.vectors import VectorType
+from nestcode import metrics
+from nestcode.arrays import PIECE, Floats, Ids
 
-Search = Callable[[Floats, int], NDArray[np.integer[Any]]]  # queries and ef to (queries, 10)
 K = 10
-TARGETS = (0.90, 0.95)
+TARGETS = (0.90, 0.95)  # of the growth
+RECALLS = (0.90, 0.95, 0.975, 0.99)  # at which methods are compared
 SLACK = 0.01  # of recall, which walks without vectors may lose to a full scan
 
 
@@ -30,38 +29,24 @@ def main() -> None:
     """Measure, print and save."""
     options = parse()
     if options.growth:
-        rows = [grown(options, count) for count in options.growth]
-        show("Growth with the number of items", rows, "One thread, CPU time; QPS and visited nodes at recall@10.")
-        save(options.json, rows, ["nestcode", "numpy"])
+        growth = [grown(options, count) for count in options.growth]
+        show("Growth with the number of items", growth, "One thread, CPU time; QPS and visited nodes at recall@10.")
+        save(options.json, growth, ["nestcode", "numpy"])
         return
     base, queries = read(options, options.items)
-    exact = metrics.exact_neighbors(queries, base, K)
-    jobs: dict[tuple[str, int], Callable[[], NDArray[np.integer[Any]]]] = {}
-    facts: dict[str, dict[str, Any]] = {}
-    singles: dict[tuple[str, int], Callable[[], None]] = {}
-    for name, seconds, nbytes, find in methods(base, options):
-        facts[name] = {"build s": seconds, "bytes an item": nbytes / len(base)}
-        for ef in options.ef:
-            jobs[name, ef] = partial(find, queries, ef)
-            singles[name, ef] = partial(one_by_one, find, queries, ef)
-    labels = {f"{name} ef {ef}": (name, ef) for name, ef in jobs}
-    rounds = 1 if options.quick else options.rounds
-    batched = seconds_each({label: jobs[key] for label, key in labels.items()}, rounds, time.process_time)
-    single = seconds_each(
-        {label: singles[key] for label, key in labels.items()}, max(rounds // 2, 1), time.process_time
-    )
-    rows = [
-        {
-            "method": name,
-            "ef": ef,
-            "recall@10": metrics.recall(jobs[name, ef]().astype(np.int64), exact),
-            "QPS": len(queries) / batched[label],
-            "us, one query": 1e6 * single[label] / len(queries),
-            **facts[name],
-        }
-        for label, (name, ef) in labels.items()
-    ]
-    show(f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries", rows, "One thread; best of interleaved rounds.")
+    built = list(methods(base, queries, options.bits, options.vector_types, alone=options.alone))
+    rows: list[dict[str, Any]] = []
+    for k in options.k:
+        points = measure(built, base, queries, k, options)
+        show(
+            f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries",
+            points,
+            "One thread; best of interleaved rounds.",
+        )
+        compared = compare(built, points, k)
+        show(f"At equal recall@{k}", compared, "Interpolated between efforts. Ratios: ours over the better SymphonyQG.")
+        rows += points + compared
+    exact = metrics.exact_neighbors(queries, base, K) if options.codes else np.empty((0, 0), np.int64)
     by_codes = [row for width in options.codes for row in codes_only(base, queries, exact, width, options)]
     if by_codes:
         show(
@@ -69,7 +54,66 @@ def main() -> None:
             by_codes,
             "One thread; a full scan's QPS are those of 100 queries. The last row is interpolated.",
         )
-    save(options.json, rows + by_codes, ["nestcode", "numpy"])
+    save(options.json, rows + by_codes, ["nestcode", "numpy", "rabitqlib"])
+
+
+def measure(
+    built: list[Method], base: Floats, queries: Floats, k: int, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Return a row for each method and effort."""
+    exact = metrics.exact_neighbors(queries, base, k)
+    efforts = [ef for ef in options.ef if ef >= k] or [k]
+    keys = {f"{method.name} ef {ef}": (method, ef) for method in built for ef in efforts}
+    batches = {label: partial(method.search, queries, k, ef) for label, (method, ef) in keys.items()}
+    singles = {label: partial(one_by_one, method.search, queries, k, ef) for label, (method, ef) in keys.items()}
+    rounds = 1 if options.quick else options.rounds
+    batched = seconds_each(batches, rounds, time.process_time)
+    single = seconds_each(singles, max(rounds // 2, 1), time.process_time)
+    return [
+        {
+            "method": method.name,
+            "ef": ef,
+            f"recall@{k}": metrics.recall(batches[label](), exact),
+            "QPS": len(queries) / batched[label],
+            "us, one query": 1e6 * single[label] / len(queries),
+            "build s": method.build_s,
+            "bytes of files": method.saved_bytes / len(base),
+            "resident bytes": method.resident_bytes / len(base),
+        }
+        for label, (method, ef) in keys.items()
+    ]
+
+
+def compare(built: list[Method], points: list[dict[str, Any]], k: int) -> list[dict[str, Any]]:
+    """Return a row for each method: QPS and microseconds of one query at equal recall, and ratios to the best peer."""
+    qps = {method.name: at_recalls(points, method.name, k, "QPS") for method in built}
+    us = {method.name: at_recalls(points, method.name, k, "us, one query") for method in built}
+    peers = [method.name for method in built if not method.ours]
+    best = np.max([qps[name] for name in peers], axis=0, initial=0) if peers else np.full(len(RECALLS), np.nan)
+    least = np.min([us[name] for name in peers], axis=0) if peers else np.full(len(RECALLS), np.nan)
+    rows = []
+    for method in built:
+        row: dict[str, Any] = {"method": method.name}
+        for i, recall in enumerate(RECALLS):
+            row[f"QPS {recall}"] = round(qps[method.name][i]) if qps[method.name][i] else "–"
+            row[f"us {recall}"] = f"{us[method.name][i]:.1f}" if np.isfinite(us[method.name][i]) else "–"
+            if peers:
+                shown = method.ours and qps[method.name][i] and best[i]
+                row[f"ratios {recall}"] = (
+                    f"{qps[method.name][i] / best[i]:.2f}, {us[method.name][i] / least[i]:.2f}" if shown else "–"
+                )
+        rows.append(row)
+    return rows
+
+
+def at_recalls(points: list[dict[str, Any]], name: str, k: int, column: str) -> Floats:
+    """Return a column at each of RECALLS, interpolated; where one is not reached, the worst value there is."""
+    mine = sorted((row[f"recall@{k}"], row[column]) for row in points if row["method"] == name)
+    recalls, values = np.maximum.accumulate([one for one, _ in mine]), [value for _, value in mine]
+    never = 0.0 if column == "QPS" else np.inf
+    reached = [recalls[0] <= recall <= recalls[-1] for recall in RECALLS]
+    found = [np.interp(recall, recalls, values) if ok else never for recall, ok in zip(RECALLS, reached, strict=True)]
+    return np.array(found)
 
 
 def parse() -> argparse.Namespace:
@@ -80,15 +124,19 @@ def parse() -> argparse.Namespace:
         "--items", type=int, metavar="N", help="the first N of them; where there are fewer, perturbed copies follow"
     )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
+    parser.add_argument("--k", type=int, nargs="+", default=[10], metavar="N", help="nearest items: 10 100")
     parser.add_argument("--bits", type=int, nargs="+", default=[320], help="widths of the codes that navigate")
+    parser.add_argument(
+        "--vector-types", nargs="+", default=["float16", "int8"], choices=["float32", "float16", "int8"]
+    )
     parser.add_argument(
         "--codes", type=int, nargs="*", default=[], metavar="BITS", help="widths of indexes without vectors"
     )
     parser.add_argument(
-        "--rerank", type=int, nargs="+", metavar="N", help="rank so many of a pool by whole codes (default: all of it)"
+        "--rerank", type=int, nargs="+", metavar="N", help="rank N of a pool by whole codes (default: all of it)"
     )
     parser.add_argument(
-        "--growth", type=int, nargs="*", default=[], metavar="N", help="instead: our graph among so many items each"
+        "--growth", type=int, nargs="*", default=[], metavar="N", help="instead: our graph among N items, for each N"
     )
     parser.add_argument("--alone", action="store_true", help="without SymphonyQG")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
@@ -137,48 +185,6 @@ def perturbed(rows: Floats, count: int) -> Floats:
         some *= 0.48 / np.sqrt(features)
         some += rows[np.arange(first, first + len(some)) % len(rows)]
     return normalize(copies)
-
-
-def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
-    """Yield name, build seconds, bytes and search of each method."""
-    if not options.alone:
-        yield from symphony(base)
-    for bits in options.bits:
-        start = time.perf_counter()
-        index = build(base, bits, "float16")
-        seconds = time.perf_counter() - start
-        yield f"nestcode, {bits} bits", seconds, index.nbytes, partial(search, index)
-
-
-def symphony(base: Floats) -> Iterator[tuple[str, float, float, Search]]:
-    """Yield the peer, where it is installed."""
-    try:
-        import rabitqlib
-    except ImportError:
-        print("rabitqlib is not installed: pip install rabitqlib adds SymphonyQG")
-    else:
-        start = time.perf_counter()
-        peer = rabitqlib.SymqgIndex(base.shape[1], 32, "l2")
-        peer.build(base, 200, CORES)
-        seconds = time.perf_counter() - start
-        with tempfile.TemporaryDirectory() as folder:
-            peer.save(f"{folder}/index")
-            size = Path(folder, "index").stat().st_size
-        yield "SymphonyQG", seconds, size, lambda queries, ef: np.asarray(peer.search(queries, K, ef)[0])
-
-
-def build(base: Floats, bits: int, vectors: VectorType | None) -> Index:
-    """Return an index with a graph of all items, ready to be searched."""
-    index = Index(LinearCoder(bits, metric="cosine").fit(base), vectors=vectors, graph=True)
-    index.add(base)
-    index.compact()
-    index.search(base[:1], K)
-    return index
-
-
-def search(index: Index, queries: Floats, ef: int) -> Ids:
-    """Return the ids that an index finds; a single query is passed as one vector."""
-    return index.search(queries if len(queries) > 1 else queries[0], K, candidates=ef).ids
 
 
 def grown(options: argparse.Namespace, count: int) -> dict[str, Any]:
@@ -233,10 +239,10 @@ def codes_only(
     yield {"bits": width, "ef": name, "rerank": "–", "recall@10": most - SLACK, "QPS": within, **facts}
 
 
-def one_by_one(search: Search, queries: Floats, ef: int) -> None:
+def one_by_one(search: Search, queries: Floats, k: int, ef: int) -> None:
     """Search for each query by its own call."""
     for i in range(len(queries)):
-        search(queries[i : i + 1], ef)
+        search(queries[i : i + 1], k, ef)
 
 
 if __name__ == "__main__":
