@@ -23,10 +23,10 @@ from nestcode.errors import InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
 from nestcode.remote_stream import RemoteStream
 from nestcode.search.filters import check_allowed
-from nestcode.search.hits import Hits, merge
+from nestcode.search.hits import Hits, PartialHits, merge
 from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
-from nestcode.wire import ARROW, CODES, FLOAT32, HITS, pack_items, unpack_hits, unpack_table
+from nestcode.wire import ARROW, CODES, FLOAT32, HITS, MISSING, pack_items, unpack_hits, unpack_names, unpack_table
 
 __all__ = ["Client", "RemoteStream", "merge"]
 
@@ -91,6 +91,7 @@ class Client:
         vectors: None = None,
         filter: ArrayLike | Iterable[int] | str | tuple[str, Sequence[Any]] | None = None,  # noqa: A002
         threads: int | None = 1,  # noqa: ARG002 (of the server)
+        allow_partial: bool = False,
     ) -> Hits:
         """Return the k nearest items of each query, as `Index.search` does.
 
@@ -99,6 +100,9 @@ class Client:
 
         Each of several servers spends the budget `candidates` on its own items. A server reranks by the vectors that
         its index stores, so `vectors` cannot be given; `threads` has no effect, as servers have their own.
+
+        With `allow_partial` the answer is `PartialHits`: a server of a cluster leaves out the parts that do not answer,
+        and `hits.missing` names them. Without, a missing part is an error.
         """
         if vectors is not None:
             raise InvalidInput(
@@ -110,7 +114,9 @@ class Client:
             name: check_int(value, name, least=1) for name, value in counts.items() if value is not None
         }
         options |= {name: value for name, value in (("rank", rank), ("metric", metric)) if value is not None}
+        options |= {"allow_partial": True} if allow_partial else {}
         k, filtered = options["k"], None if filter is None else options | _wanted(filter)
+        missing: dict[str, str] = {}
 
         def ask(rows: _Rows) -> Hits:
             if not rows.count:
@@ -126,14 +132,15 @@ class Client:
 
         def ask_once(rows: _Rows) -> Hits:
             if filtered is None:
-                found = self._each(lambda server: server.search(rows, k, query=options))
+                found = self._each(lambda server: server.search(rows, k, missing, query=options))
             else:
                 request = filtered | rows.as_json()
-                found = self._each(lambda server: server.search(rows, k, json=request))
+                found = self._each(lambda server: server.search(rows, k, missing, json=request))
             return found[0] if len(found) == 1 else merge(found, k)
 
         hits = self._with_rows(queries, ask)
-        return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if is_single(queries) else hits
+        hits = Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if is_single(queries) else hits
+        return PartialHits(hits.ids, hits.distances, hits.compared, missing) if allow_partial else hits
 
     def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
         """Return attributes of items as a table of pyarrow, in the order of the ids, as `Index.attributes` does.
@@ -379,11 +386,13 @@ class _Server:
         about: dict[str, Any] = self._checked(lambda: self._http.get().get("/v1/info")).json()
         return about
 
-    def search(self, rows: _Rows, k: int, **request: Any) -> Hits:
-        """Search with binary bodies, or with one in JSON, which can hold a filter."""
-        body = self.post("/v1/search", rows=rows, accept=HITS, **request)
+    def search(self, rows: _Rows, k: int, missing: dict[str, str], **request: Any) -> Hits:
+        """Search with binary bodies, or with one in JSON, which can hold a filter; add the parts that are missing."""
+        answer = self._post("/v1/search", rows=rows, accept=HITS, **request)
+        for name in unpack_names(answer.headers.get(MISSING, "")):
+            missing[name] = f"did not answer: the log of {self.url} says why"
         try:
-            return unpack_hits(body, rows.count, k)
+            return unpack_hits(answer.content, rows.count, k)
         except ValueError as error:
             raise Unavailable(
                 f"{self.url} did not answer as a server of Nestcode ({error}): check its address"
@@ -399,7 +408,16 @@ class _Server:
                 f"{self.url} did not answer as a server of Nestcode ({error}): check its address"
             ) from None
 
-    def post(
+    def post(self, *arguments: Any, **named: Any) -> bytes:
+        """Return the body of the answer to a request."""
+        body: bytes = self._post(*arguments, **named).content
+        return body
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _post(
         self,
         path: str,
         query: dict[str, Any] | None = None,
@@ -408,21 +426,15 @@ class _Server:
         json: Any = None,
         content: bytes | None = None,
         accept: str = "application/json",
-    ) -> bytes:
-        """Return the body of an answer; a body without `json` is the rows, or `content` that was made of them."""
+    ) -> Any:
+        """Return an answer; a body without `json` is the rows, or `content` that was made of them."""
         headers = {"Accept": accept}
         if rows is not None:
             headers |= {} if rows.tag is None else {"If-Match": rows.tag}
             if json is None:
                 headers["Content-Type"], content = rows.kind, rows.body if content is None else content
         http = self._http.get()
-        answer = self._checked(lambda: http.post(path, params=query, json=json, content=content, headers=headers))
-        body: bytes = answer.content
-        return body
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        return self._checked(lambda: http.post(path, params=query, json=json, content=content, headers=headers))
 
     def _checked(self, request: Callable[[], Any]) -> Any:
         try:

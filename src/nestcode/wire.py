@@ -3,7 +3,9 @@
 All values are little-endian, without a header: the media type says what they are, the server's index how long a row is.
 """
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -15,6 +17,22 @@ FLOAT32 = "application/vnd.nestcode.float32"  # rows of float32, (n, features)
 CODES = "application/vnd.nestcode.codes"  # packed codes, (n, bytes)
 HITS = "application/vnd.nestcode.hits"  # ids int64 (n, k), distances float32 (n, k), compared int64 (n,)
 ARROW = "application/vnd.apache.arrow.stream"  # attributes, whose first column is the ids
+
+MISSING = "Nestcode-Missing"  # a header beside hits: the names of the parts that are not in them
+
+
+def pack_names(names: Sequence[str]) -> str:
+    """Return names as a header.
+
+    >>> pack_names(["part-0001", "näher"]), unpack_names(pack_names(["part-0001", "näher"]))
+    ('part-0001,n%C3%A4her', ['part-0001', 'näher'])
+    """
+    return ",".join(quote(name, safe="") for name in names)
+
+
+def unpack_names(text: str) -> list[str]:
+    """Return the names in a header."""
+    return [unquote(name) for name in text.split(",") if name]
 
 
 def pack_hits(hits: Hits) -> bytes:

@@ -430,3 +430,11 @@ def test_a_graph_is_built_saved_and_searched(built: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()
     told = run("index", "build", built / "v.npy", "--coder", built / "v.coder", "-o", built / "few", "--graph").stderr
     assert "no graph: 4,096 items or more get one" in told
+
+
+def test_a_cluster_is_served_by_its_folder_of_parts(built: Path) -> None:
+    parts = ("--parts", built)
+    assert "--ray and --parts belong together" in misused("serve", *parts)
+    assert "--ray and --parts belong together" in misused("serve", built / "sound", "--ray", "local")
+    assert "leave out INDEX" in misused("serve", built / "sound", "--ray", "local", *parts)
+    assert "--writable is for one machine" in misused("serve", "--ray", "local", *parts, "--writable")

@@ -5,10 +5,12 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,12 +21,17 @@ from typer.testing import CliRunner
 
 from nestcode import Index, LinearCoder
 from nestcode.cli.app import app
+from nestcode.client import Client
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.scale import encode_shard, merge_shards
 from nestcode.scale.ray import PartialHits, SearchCluster, encode
+from nestcode.serve import Service, create_app, in_thread
+from tests.docs import statements
+from tests.docs.blocks import ON_RAY, blocks_of, first_lines_of
 from tests.scale.faults import PATIENCE, answered, check, clients, process_of, recovered
 from tests.scale.test_shards import contents
 
+ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
 X = (RNG.standard_normal((1500, 12)) * np.linspace(3, 0.3, 12)).astype(np.float32)
 IDS = RNG.permutation(9000)[:1500]
@@ -44,8 +51,11 @@ def main(folder: Path) -> None:
         the_command_builds_what_one_process_builds(cluster.address, folder)
         ray.shutdown()
         print("search", file=sys.stderr)
+        the_page_runs(cluster.address, folder)
+        ray.shutdown()
         ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
         a_part_that_hangs_or_is_damaged_is_named(folder)
+        a_service_of_a_cluster_answers_as_that_of_one_machine(folder)
         actors_and_a_node_die_without_a_wrong_or_lost_answer(folder, partial(cluster.remove_node, node, False))
     finally:
         ray.shutdown()
@@ -118,6 +128,49 @@ def a_part_that_hangs_or_is_damaged_is_named(folder: Path) -> None:
         cluster.search(X[:5])
 
 
+def a_service_of_a_cluster_answers_as_that_of_one_machine(folder: Path) -> None:
+    """Ask both the same, stop the process of one part, and let the link to the parts lead to another generation."""
+    parts, link = sorted((folder / "index").glob("part-*")), folder / "current"
+    link.symlink_to(folder / "index")
+    cluster = SearchCluster(link, replicas=1, timeout=2.0, num_cpus=0)
+    with in_thread(create_app(Service(parts))) as one, in_thread(create_app(Service(cluster))) as url:
+        requests: list[tuple[str, dict[str, Any]]] = [
+            ("search", {"vectors": X[:3].tolist(), "k": 7, "allow_partial": True}),
+            ("search", {"ids": IDS[:2].tolist(), "rank": "hamming", "filter": IDS[::3].tolist()}),
+            ("search", {"ids": [1], "filter": "year > 2020"}),
+            ("neighborhood", {"vectors": X[:3].tolist(), "size": 9}),
+            ("nested", {"ids": IDS[:1].tolist(), "length": 5}),
+            ("encode", {"vectors": X[:3].tolist()}),
+            ("items", {"vectors": X[:1].tolist(), "ids": [10**6]}),
+            ("search", {"vectors": [[0.5]]}),
+        ]
+        for route, request in requests:
+            expected, found = (httpx.post(f"{at}/v1/{route}", json=request, timeout=PATIENCE) for at in (one, url))
+            assert found.status_code == expected.status_code, found.text
+            assert found.json() == expected.json() or expected.status_code == 403
+        assert "let the folder of --parts lead to it" in httpx.post(f"{url}/v1/items").json()["error"]
+        assert 'nestcode_part_ready{part="part-0001"} 1.0' in httpx.get(f"{url}/metrics").text
+        with Client(one) as single, Client(url, timeout=PATIENCE) as client:
+            assert len(client) == len(single) == 1500
+            nearest = single.search(X[:100], k=3).distances.tolist()
+            assert client.search(X[:100], k=3).distances.tolist() == nearest
+            pid = process_of(cluster, 1, 0)
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(Unavailable, match="a part of the index does not answer: try again later"):
+                client.search(X[:5])
+            hits = client.search(X[:5], allow_partial=True)
+            assert isinstance(hits, PartialHits)
+            assert [*hits.missing] == ["part-0001"]
+            assert hits.ids.tolist() == Index.open(parts[0]).search(X[:5]).ids.tolist()
+            os.kill(pid, signal.SIGCONT)
+            merge_shards(folder / "shard", folder / "next", parts=3)
+            (folder / "new").symlink_to(folder / "next")
+            (folder / "new").replace(link)
+            while len(cluster.metrics()) < 3:
+                assert client.search(X[:100], k=3).distances.tolist() == nearest
+            assert client.search(X[:100], k=3).distances.tolist() == nearest
+
+
 def actors_and_a_node_die_without_a_wrong_or_lost_answer(folder: Path, remove_node: Any) -> None:
     """Search from two threads while a process, an actor and a node are killed, and a replica hangs."""
     parts = sorted((folder / "index").glob("part-*"))
@@ -149,6 +202,19 @@ def the_command_builds_what_one_process_builds(address: str, folder: Path) -> No
     index = Index.open(json.loads(run.stdout)["paths"])
     assert index.codes(np.arange(1500)) == CODER.encode(X)
     assert CliRunner().invoke(app, [*build, str(folder / "other"), "--parts", "2"]).exit_code == 2
+
+
+def the_page_runs(address: str, folder: Path) -> None:
+    """Run the snippets of pages that start Ray; what comments state must be true."""
+    for name in ON_RAY:
+        (folder / name).mkdir()
+        text = (ROOT / "docs" / "how-to" / name).read_text()
+        namespace: dict[str, object] = {"__name__": "__main__"}
+        with chdir(folder / name), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_ADDRESS", address)
+            for (language, block), line in zip(blocks_of(text), first_lines_of(text), strict=True):
+                assert language == "python"
+                assert statements.run(block, namespace, name, line) == []
 
 
 if __name__ == "__main__":

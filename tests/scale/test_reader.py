@@ -12,7 +12,8 @@ from nestcode import Codes, Index, LinearCoder
 from nestcode.errors import InvalidInput
 from nestcode.scale import merge_shards
 from nestcode.scale.ray.part import Part
-from nestcode.scale.ray.reader import Neighborhoods, PartialHits, PartsReader
+from nestcode.scale.ray.reader import Neighborhoods, PartsReader
+from nestcode.search.hits import PartialHits
 from tests.scale.test_shards import CODER, IDS, QUERIES, RNG, X, encoded
 
 YEARS = RNG.integers(1990, 2030, 2000)

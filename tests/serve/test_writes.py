@@ -254,6 +254,7 @@ def test_a_restored_copy_is_never_overwritten(
     with closing(Service(tmp_path, writable=True)) as service:
         assert service.writer is not None
         asyncio.run(service.writer.write(lambda index: index.add(rows[500:1000])))
+        assert isinstance(service.index, Index)
         service.index.wait()
         if damaged:
             service.note(DamagedFile("a block"))

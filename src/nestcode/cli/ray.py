@@ -1,6 +1,8 @@
-"""What `nestcode index build --ray` does: the items of a file or folder, encoded on a Ray cluster."""
+"""What commands do with `--ray`: encode the items of a file or folder on a Ray cluster, and search parts there."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,31 @@ from nestcode.cli.inputs import TableRows, open_rows, read_ids
 from nestcode.cli.options import messages
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
+from nestcode.scale.ray import SearchCluster, encode
 from nestcode.streams.items import scale_for
+
+
+def connect(address: str) -> Any:
+    """Connect to a Ray cluster, and return the module; `ray.shutdown()` ends it."""
+    ray = import_extra("ray", extra="ray", purpose="--ray")
+    try:
+        ray.init(address=None if address == "local" else address, logging_level="error", log_to_driver=False)
+    except Exception as error:  # it raises errors of many kinds
+        raise InvalidInput(f"--ray must name a cluster that answers, got {address}: {error}") from error
+    return ray
+
+
+@contextmanager
+def cluster_of(address: str, parts: Path, replicas: int, memory: str | None, timeout: float) -> Iterator[SearchCluster]:
+    """Search the parts in a folder on a Ray cluster."""
+    ray = connect(address)
+    try:
+        with messages().status(f"Starting {replicas} replicas of each part in {parts}"):
+            cluster = SearchCluster(parts, replicas=replicas, timeout=timeout, memory=memory)
+        with cluster:
+            yield cluster
+    finally:
+        ray.shutdown()
 
 
 def build_on_ray(
@@ -28,7 +54,7 @@ def build_on_ray(
     **settings: Any,
 ) -> list[str]:
     """Build a sharded index on a cluster, and return its folders; workers read the items themselves."""
-    ray = import_extra("ray", extra="ray", purpose="nestcode index build --ray")
+    import_extra("ray", extra="ray", purpose="nestcode index build --ray")
     if data == STANDARD:
         raise InvalidInput("workers read the items, and cannot read standard input: give a file or a folder")
     rows = open_rows(data, array, size)
@@ -47,12 +73,7 @@ def build_on_ray(
         labels = batch["id"] if known is None else known[batch["id"]]
         return {"id": labels, "item": found if scale == 1 else found.astype(np.float32) / scale}
 
-    from nestcode.scale.ray import encode
-
-    try:
-        ray.init(address=None if address == "local" else address, logging_level="error", log_to_driver=False)
-    except Exception as error:  # it raises errors of many kinds
-        raise InvalidInput(f"--ray must name a cluster that answers, got {address}: {error}") from error
+    ray = connect(address)
     import_module("ray.data")  # configures its logger
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:

@@ -1,9 +1,10 @@
 """`nestcode serve`: an index and its streams over HTTP, and a page to explore them."""
 
 import os
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,11 +56,30 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Searches at the same time.", show_default="the cores")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Search --parts on this Ray cluster: auto, local, or host:port."),
+    ] = None,
+    parts: Annotated[
+        Path | None,
+        typer.Option(help="With --ray: the folder of a sharded index, or a link to it, which all nodes can open."),
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="With --ray: how many processes open each part.")] = 2,
 ) -> None:
     """Serve an index and streams over HTTP, with a page to explore them at /.
 
     A commit by another process is picked up within a second. Ctrl-C or SIGTERM finish the requests that have begun.
+    With --ray, replicas on a cluster search the parts of a sharded index. Where --parts is a link, let it lead to
+    another generation of parts: requests go there once its replicas answer.
     """
+    if (ray is None) != (parts is None):
+        raise typer.BadParameter("--ray and --parts belong together: give the address of a cluster and a folder")
+    if parts is not None and paths:
+        raise typer.BadParameter("--parts is the index that is served: leave out INDEX")
+    if parts is not None and writable:
+        raise typer.BadParameter(
+            "--writable is for one machine: leave it out, build another generation of parts, and let --parts lead to it"
+        )
     for module in ("fastapi", "msgspec", "prometheus_client", "uvicorn"):
         import_extra(module, extra="serve", purpose="nestcode serve")
     from nestcode.serve import Items, Limits, Service, create_app
@@ -70,9 +90,14 @@ def serve(
     check_token(host, token)
     check_origins(cors or ())
     limits = Limits(body=max_body, rows=max_rows, k=max_k, seconds=max_seconds)
-    with listen(host, port) as listening:
+    with listen(host, port) as listening, ExitStack() as stack:
+        index: Any = paths[0] if paths and len(paths) == 1 else paths or None
+        if ray is not None and parts is not None:
+            from nestcode.cli.ray import cluster_of
+
+            index = stack.enter_context(cluster_of(ray, parts, replicas, memory, max_seconds / 2))
         service = Service(
-            paths[0] if paths and len(paths) == 1 else paths or None,
+            index,
             coder=None if coder is None else item_coder(coder),
             items=None if items is None else Items.open(items),
             embed=None if model is None else _embedding(model),
@@ -82,7 +107,7 @@ def serve(
             threads=threads,
             limits=limits,
         )
-        if items is not None and paths and service.items is not None:
+        if items is not None and index is not None and service.items is not None:
             note_count(items, len(service.items), len(service.index))
         app = create_app(service, token=token, local=is_loopback(host), origins=tuple(cors or ()))
         if host in ("0.0.0.0", "::"):

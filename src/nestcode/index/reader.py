@@ -94,7 +94,18 @@ class IndexReader:
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
             return False
-        return bool(self._live.read().locate(np.array([item], dtype=np.int64))[0][0] >= 0)
+        return bool(self.contains(np.array([item]))[0])
+
+    def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
+        """Return which ids are of items.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), ids=[5, 3])
+        >>> index.contains([3, 4, 5])
+        array([ True, False,  True])
+        """
+        return self._live.read().locate(check_ids(ids, distinct=False))[0] >= 0
 
     def codes(self, ids: ArrayLike) -> Codes:
         """Return the codes of items by id: one code for one id.

@@ -36,6 +36,24 @@ class Hits:
         return f"Hits(ids={self.ids.tolist()})" if self.ids.ndim == 1 else f"Hits({self.ids.shape[0]} queries)"
 
 
+@dataclass(frozen=True, init=False)
+class PartialHits(Hits):
+    """The nearest items of the parts of an index that answered: `Hits`, and why the others did not, by name.
+
+    >>> hits = PartialHits(np.array([[7]]), np.array([[0.5]], np.float32), np.array([100]), {"part-1": "damaged"})
+    >>> hits.ids, list(hits.missing)
+    (array([[7]]), ['part-1'])
+    """
+
+    missing: dict[str, str]
+
+    def __init__(
+        self, ids: NDArray[np.int64], distances: NDArray[np.float32], compared: Any, missing: dict[str, str]
+    ) -> None:
+        super().__init__(ids, distances, compared)
+        self.__dict__["missing"] = missing
+
+
 @dataclass(frozen=True)
 class RangeHits:
     """All items within a radius of each query: `hits[i]` are the `Hits` of query i, nearest first.

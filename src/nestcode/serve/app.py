@@ -22,9 +22,10 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 import nestcode
 from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput, NestcodeError
+from nestcode.errors import InvalidInput, NestcodeError, Unavailable
 from nestcode.index import Index
-from nestcode.search.hits import Hits
+from nestcode.scale.ray import SearchCluster
+from nestcode.search.hits import Hits, PartialHits
 from nestcode.serve import schemas
 from nestcode.serve.batching import Batcher, Busy, Options
 from nestcode.serve.batching import Queries as Rows
@@ -52,7 +53,7 @@ from nestcode.serve.guard import Guard, check_origins, route_of
 from nestcode.serve.metrics import Metrics
 from nestcode.serve.ranges import Ranges
 from nestcode.serve.service import Absent, Service
-from nestcode.wire import ARROW, CODES, FLOAT32, HITS, pack_hits, pack_table, unpack_items
+from nestcode.wire import ARROW, CODES, FLOAT32, HITS, MISSING, pack_hits, pack_names, pack_table, unpack_items
 
 STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
@@ -211,6 +212,9 @@ class Routes:
         """Answer 500 to a request that met a damaged file or a full disk; only the log names paths."""
         self._service.note(error)
         log.error("%s failed: %s", route_of(request.scope), error)
+        if isinstance(error, Unavailable):
+            message = "a part of the index does not answer: try again later, or search with allow_partial"
+            return JSONResponse({"error": message}, 503, {"Retry-After": "1"})
         why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
         return JSONResponse({"error": f"the server failed ({why}): its log says more"}, 500)
 
@@ -273,20 +277,24 @@ class Routes:
         if packed and columns is not None:
             raise InvalidInput(f"columns are sent in JSON, but {HITS} is accepted: leave columns out, or accept JSON")
         chosen = Options(
-            options.k, options.candidates, options.rerank, options.rank, options.metric, allowed, parameters
-        )
+            options.k, options.candidates, options.rerank, options.rank, options.metric, allowed, parameters,
+            options.allow_partial,
+        )  # fmt: skip
         start = time.perf_counter()
         hits = await self._within(self._batcher.search(queries, chosen))
-        timing = {"Server-Timing": f"search;dur={1e3 * (time.perf_counter() - start):.3f}"}
+        headers = {"Server-Timing": f"search;dur={1e3 * (time.perf_counter() - start):.3f}"}
+        missing = self._missing(hits)
         if packed:
-            return Response(pack_hits(hits), media_type=HITS, headers=timing)
-        found = _as_lists(hits)
+            if missing:
+                headers[MISSING] = pack_names(missing)
+            return Response(pack_hits(hits), media_type=HITS, headers=headers)
+        found = _as_lists(hits) | ({"missing": missing} if options.allow_partial else {})
         if columns is not None:
             ids, table = await self._within(self._call(self._service.attributes, hits.ids, columns))
             rows = dict(zip(ids.tolist(), table.to_pylist(), strict=bool(columns)))  # no columns, no rows
             nothing = dict.fromkeys(columns)  # of an item that was removed meanwhile
             found["attributes"] = [[rows.get(item, nothing) for item in row] for row in found["ids"]]
-        return answer(found, timing)
+        return answer(found, headers)
 
     async def attributes(self, request: Request) -> Response:
         """Return attributes of items (`Index.attributes`), in JSON or as an Arrow stream whose first column is ids."""
@@ -311,7 +319,7 @@ class Routes:
         _check_text(len(queries), limit, "send fewer queries")
 
         def find() -> dict[str, Any]:
-            hoods = index.neighborhood(queries, size=asked.size, fraction=asked.fraction)
+            hoods: Any = index.neighborhood(queries, size=asked.size, fraction=asked.fraction)
             return {
                 "length": hoods.length.tolist(),
                 "count": hoods.count.tolist(),
@@ -415,7 +423,7 @@ class Routes:
 
     async def read_only(self) -> Response:
         """Refuse to write."""
-        raise HTTPException(403, "this server only reads its index: start it with --writable")
+        raise HTTPException(403, f"this server only reads its index: {self._service.how_to_write}")
 
     async def item(self, item: int) -> Response:
         """Show an item: an image or a text."""
@@ -470,13 +478,21 @@ class Routes:
 
     async def prometheus(self) -> Response:
         """Return counters in the text format of Prometheus."""
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        parts = await self._call(self._service.parts)
+        return Response(self.metrics.text(parts), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def explorer(self) -> Response:
         """Send the explorer page."""
         return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
 
     # what several need
+
+    def _missing(self, hits: Hits) -> list[str]:
+        """Return the names of the parts that are not in hits; only the log names paths, and says why."""
+        missing = hits.missing if isinstance(hits, PartialHits) else {}
+        for path, why in missing.items():
+            log.warning("hits without %s: %s", path, why)
+        return sorted(Path(path).name for path in missing)
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
         kind = media_type(request, *accepted)
@@ -516,7 +532,7 @@ class Routes:
             raise InvalidInput(f"limit must be at most {self._limits.k:,}, got {limit:,}: request fewer ids")
         return limit
 
-    def _encode(self, queries: Rows, index: Index) -> Codes:
+    def _encode(self, queries: Rows, index: Index | SearchCluster) -> Codes:
         return queries if isinstance(queries, Codes) else self._service.coder.encode(queries).prefix(index.width)
 
     async def _queries(self, asked: schemas.Queries | schemas.SearchRequest | schemas.AddRequest) -> Rows:

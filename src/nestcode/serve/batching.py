@@ -17,7 +17,7 @@ import numpy as np
 
 from nestcode.arrays import Floats
 from nestcode.codes import Codes
-from nestcode.search.hits import Hits
+from nestcode.search.hits import Hits, PartialHits
 
 BATCH = 64  # queries of one call: a batch occupies a thread for a bounded time, and large requests share threads
 Queries = Floats | Codes
@@ -34,10 +34,12 @@ class Options:
     metric: str | None = None
     filter: bytes | str | None = None  # ids, int64; or a condition
     parameters: bytes = b""  # of the condition: JSON, in which 1 and true are not equal
+    allow_partial: bool = False  # answer without the parts of a cluster that do not
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as `Index.search` takes them."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "parameters"}
+        own = ("parameters", "allow_partial")
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in own}
         if isinstance(self.filter, bytes):
             given["filter"] = np.frombuffer(self.filter, dtype=np.int64)
         elif self.filter is not None:
@@ -132,11 +134,21 @@ def _concatenate(parts: Sequence[Queries]) -> Queries:
 
 
 def _rows(hits: Hits, rows: slice) -> Hits:
-    return Hits(hits.ids[rows], hits.distances[rows], hits.compared[rows])
+    return _with_missing(Hits(hits.ids[rows], hits.distances[rows], hits.compared[rows]), [hits])
 
 
 def _join(parts: Sequence[Hits]) -> Hits:
     if len(parts) == 1:
         return parts[0]
     ids, distances, compared = zip(*((hits.ids, hits.distances, hits.compared) for hits in parts), strict=True)
-    return Hits(np.concatenate(ids), np.concatenate(distances), np.concatenate(compared))
+    return _with_missing(Hits(np.concatenate(ids), np.concatenate(distances), np.concatenate(compared)), parts)
+
+
+def _with_missing(hits: Hits, parts: Sequence[Hits]) -> Hits:
+    """Return hits with what is missing in those that they were made of."""
+    missing = [part.missing for part in parts if isinstance(part, PartialHits)]
+    if not missing:
+        return hits
+    return PartialHits(
+        hits.ids, hits.distances, hits.compared, {name: why for one in missing for name, why in one.items()}
+    )

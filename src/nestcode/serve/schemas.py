@@ -59,13 +59,14 @@ class SearchOptions(Body):
     rerank: Count | None = None
     rank: Literal["asymmetric", "hamming", "exact"] | None = None
     metric: Literal["l2", "cosine", "inner"] | None = None
+    allow_partial: bool = False
 
 
 class SearchRequest(SearchOptions):  # and Queries: a Struct has one base
     """The arguments of `Index.search`; with `filter` only these items are found.
 
     A filter is ids, or a condition on attributes, whose `?` are `parameters`.
-    `columns` are attributes to send with hits.
+    `columns` are attributes to send with hits. With `allow_partial` a cluster answers without the parts that do not.
     """
 
     vectors: Rows | UnsetType = UNSET
@@ -80,13 +81,15 @@ class SearchRequest(SearchOptions):  # and Queries: a Struct has one base
 class SearchAnswer(Body):
     """The nearest items of each query, nearest first; lists are shorter than k where there are fewer items.
 
-    `compared` is how many items each query was compared with, `attributes` the columns that were asked for.
+    `compared` is how many items each query was compared with, `attributes` the columns that were asked for, `missing`
+    the parts of a cluster that did not answer, where `allow_partial` was asked for.
     """
 
     ids: list[list[int]]
     distances: list[list[float]]
     compared: list[int]
     attributes: list[list[dict[str, Any]]] | UnsetType = UNSET
+    missing: list[str] | UnsetType = UNSET
 
 
 class AttributesRequest(Body):

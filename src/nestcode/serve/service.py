@@ -14,6 +14,7 @@ from nestcode.arrays import CORES, Floats, Ids, check_int
 from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, MissingExtra, import_extra
 from nestcode.index import Index
+from nestcode.scale.ray import SearchCluster
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
 from nestcode.serve.items import Items
@@ -40,7 +41,8 @@ class Service:
     (8, None)
 
     Args:
-        index: the folder of an index, or several that are read as one; without any only `streams` are served.
+        index: the folder of an index, or several that are read as one, or a `SearchCluster`; without any only `streams`
+            are served.
         coder: encodes vectors for an index that has no coder itself.
         items: what the items look like.
         embed: a model of text, so that texts can be queries.
@@ -54,7 +56,7 @@ class Service:
 
     def __init__(
         self,
-        index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | SearchCluster | None = None,
         *,
         coder: Coder | None = None,
         items: Items | None = None,
@@ -69,26 +71,33 @@ class Service:
             raise InvalidInput("a server needs an index or a folder of streams, got neither: give one of them")
         if streams is not None and not Path(streams).is_dir():
             raise InvalidInput(f"streams must be a folder, got {streams}: there is no such folder")
-        self._path, self._memory, self.items, self.embed = index, memory, items, embed
+        if isinstance(index, SearchCluster) and writable:
+            raise InvalidInput("a cluster only reads its parts, got writable=True: build other parts, and refresh")
+        self._path = None if isinstance(index, SearchCluster) else index
+        self._memory, self.items, self.embed = memory, items, embed
         self._streams = None if streams is None else Path(streams)
         self.limits = limits or Limits()
         self.threads = CORES if threads is None else check_int(threads, "threads", least=1)
-        self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
+        self._index: Index | SearchCluster | None
+        if self._path is None:
+            self._index = index if isinstance(index, SearchCluster) else None
+        else:
+            self._index = Index.open(self._path, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
             raise InvalidInput("the index has its own coder: leave coder out")
         self._given, self._damaged = coder, False
-        self._tagged: tuple[Index | None, str] = None, ""
+        self._tagged: tuple[Index | SearchCluster | None, str] = None, ""
         if self._index is not None and coder is not None and coder.width_ < self._index.width:
             raise InvalidInput(
                 f"the coder must have at least the index's {self._index.width} bits, got {coder.width_}: give the "
                 "coder that encoded the items"
             )
         self.pool = ThreadPoolExecutor(self.threads, thread_name_prefix="nestcode-search")
-        self._writer = Writer(self._index) if self._index is not None and writable else None
+        self._writer = Writer(self._index) if isinstance(self._index, Index) and writable else None
 
     @property
-    def index(self) -> Index:
+    def index(self) -> Index | SearchCluster:
         """The index as it is now."""
         if self._index is None:
             raise Absent("this server has no index: start it with nestcode serve INDEX")
@@ -116,10 +125,25 @@ class Service:
         """Writes to the index; None where it is only read."""
         return self._writer
 
+    @property
+    def how_to_write(self) -> str:
+        """What makes an index that is only read one with other items."""
+        if isinstance(self._index, SearchCluster):
+            return "build another generation of parts, and let the folder of --parts lead to it"
+        return "start it with --writable"
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Return what became of requests to each part of a cluster, as `SearchCluster.metrics` does."""
+        return self._index.metrics() if isinstance(self._index, SearchCluster) else []
+
     def refresh(self) -> bool:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
         if self._index is None:
             return False
+        if isinstance(self._index, SearchCluster):
+            changed = self._index.refresh()
+            self._tagged = (None, "") if changed else self._tagged
+            return changed
         if not self._damaged:
             try:
                 return self._index.refresh() if self._writer is None else self._writer.refresh()
@@ -141,7 +165,8 @@ class Service:
 
     def warm(self) -> None:
         """Prepare the index, so that the first request does not wait for that."""
-        _warm(self.index)
+        if isinstance(self.index, Index):  # the replicas of a cluster have prepared themselves
+            _warm(self.index)
 
     def note(self, error: Exception) -> None:
         """Let the next refresh open the index anew if it is damaged."""
@@ -152,7 +177,9 @@ class Service:
         if self._writer is not None:
             self._writer.close()
         self.pool.shutdown()
-        if self._index is not None:
+        if isinstance(self._index, SearchCluster):
+            self._index.close()
+        elif self._index is not None:
             self._index.close(save_graphs=not self._damaged)
         self._index = self._writer = self._given = self.items = self.embed = None
         self._tagged = None, ""
@@ -161,14 +188,22 @@ class Service:
 
     def search(self, queries: Queries, options: Options) -> Hits:
         """Search a batch; arrays have two dimensions."""
+        index, arguments = self.index, options.arguments()
+        if isinstance(index, SearchCluster):
+            return index.search(queries, allow_partial=options.allow_partial, **arguments)
         if len(queries) > 1:
-            return self.index.search(queries, **options.arguments())
-        hits = self.index.search(queries[0], **options.arguments())
+            return index.search(queries, **arguments)
+        hits = index.search(queries[0], **arguments)
         return Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
 
     def check_condition(self, condition: str, parameters: bytes) -> None:
         """Raise unless a condition is one on the attributes of the index, and not too long to evaluate."""
-        rule = self.index.filter((condition, json.loads(parameters))).rule
+        columns = self.index.columns
+        if not columns:  # the search says so
+            return
+        from nestcode.search.conditions import condition_filter
+
+        rule = condition_filter((condition, json.loads(parameters)), columns).rule
         count = getattr(rule, "comparisons", 0)
         if count > self.limits.comparisons:
             raise InvalidInput(
@@ -192,7 +227,7 @@ class Service:
         try:
             index.attributes([], columns)  # raises where it has none, or not these columns
             known = np.unique(ids[ids >= 0])
-            known = known[[item in index for item in known.tolist()]]
+            known = known[index.contains(known)]
             for start in range(0, max(len(known), 1), ROWS):  # how large texts are is known once they are read
                 parts.append(index.attributes(known[start : start + ROWS], columns))
                 size += parts[-1].nbytes

@@ -10,6 +10,6 @@
 
 from nestcode.scale.ray.building import encode
 from nestcode.scale.ray.cluster import SearchCluster
-from nestcode.scale.ray.reader import PartialHits
+from nestcode.search.hits import PartialHits
 
 __all__ = ["PartialHits", "SearchCluster", "encode"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Floats, Ids, check_int
+from nestcode.arrays import Floats, Ids, check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, NestcodeError
@@ -47,7 +47,9 @@ class SearchCluster:
     The parts are only read. To change the index, build other parts, and `refresh(parts)`.
 
     Args:
-        parts: the folders of the parts, which all nodes can open under these paths.
+        parts: the folders of the parts, or one folder that holds them, as `encode` and `merge_shards` write it. All
+            nodes can open them under these paths. `refresh` looks into that folder again, which may be a link to
+            another generation.
         replicas: actors for each part.
         timeout: seconds for a request.
         start_timeout: seconds for the actors to start.
@@ -72,7 +74,7 @@ class SearchCluster:
                 raise InvalidInput(f"{name} must be a number of seconds above 0, got {seconds!r}")
         self._replicas, self._timeout = check_int(replicas, "replicas", least=1), float(timeout)
         self._start_timeout, self._memory, self._resources = float(start_timeout), memory, resources
-        self._lock, self._parts = threading.Lock(), _paths(parts)
+        self._lock, self._given, self._parts = threading.Lock(), parts, _paths(parts)
         self._now: _Generation | None = self._open()
 
     # search by distance
@@ -163,8 +165,12 @@ class SearchCluster:
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
             return False
+        return bool(self.contains(np.array([item]))[0])
+
+    def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
+        """Return which ids are of items."""
         with self._reading() as reader:
-            return bool(reader.contains(np.array([item], dtype=np.int64))[0])
+            return reader.contains(check_ids(ids, distinct=False))
 
     @property
     def coder(self) -> Coder | None:
@@ -233,19 +239,20 @@ class SearchCluster:
         with their last request. If the new ones do not start, an error says why and the old ones go on.
 
         Args:
-            parts: the folders; by default the same ones.
+            parts: the folders, or one that holds them; by default those that were given before.
 
         Returns:
             Whether anything changed.
 
         """
-        found = self._parts if parts is None else _paths(parts)
+        given = self._given if parts is None else parts
+        found = _paths(given)
         with self._reading() as reader:
             if found == self._parts and reader.is_latest():
                 return False
         new = self._open(found)
         with self._lock:
-            old, self._now, self._parts = self._now, new, found
+            old, self._now, self._parts, self._given = self._now, new, found, given
         if old is not None:
             self._retire(old)
         return True
@@ -342,10 +349,16 @@ class _Generation:
 
 
 def _paths(parts: Paths) -> list[str]:
-    given = [parts] if isinstance(parts, str | os.PathLike) else list(parts)
+    given = _parts_in(Path(parts)) if isinstance(parts, str | os.PathLike) else list(parts)
     if not given:
         raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
     return [str(Path(part).absolute()) for part in given]
+
+
+def _parts_in(folder: Path) -> list[Path]:
+    """Return the parts of an index in a folder, whose links are followed: another generation has other paths."""
+    found = sorted(folder.resolve().glob("part-*"))
+    return found or [folder]
 
 
 def _read_only(name: str) -> NestcodeError:

@@ -116,7 +116,7 @@ class Part:
 
     def look_up(self, what: str, ids: Ids, *arguments: Any) -> tuple[Any, Any]:
         """Return which ids are of items in the part, as positions, and their codes, vectors or attributes."""
-        own = np.flatnonzero([item in self._index for item in ids.tolist()])
+        own = np.flatnonzero(self._index.contains(ids))
         return own, getattr(self._index, what)(ids[own], *arguments)
 
 

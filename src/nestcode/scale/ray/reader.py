@@ -23,7 +23,7 @@ from nestcode.index.tree import least_members
 from nestcode.scale.ray.part import Facts, Work
 from nestcode.search.evaluation import RecallTrials, TrueDistances
 from nestcode.search.filters import check_allowed
-from nestcode.search.hits import Evaluation, Hits, RangeHits, merge
+from nestcode.search.hits import Evaluation, Hits, PartialHits, RangeHits, merge
 from nestcode.search.request import Rank, Request, check_k, encode_to
 from nestcode.search.scorer import SearchMetric
 from nestcode.stores.neighborhood import Neighborhood
@@ -32,24 +32,6 @@ Condition = str | tuple[str, Sequence[Any]]
 Wanted = ArrayLike | Condition
 # (method of `Part`, arguments by part, whether parts may be missing) -> answers by part, and why others are missing
 Ask = Callable[[str, Mapping[int, tuple[Any, ...]], bool], tuple[dict[int, Any], dict[int, str]]]
-
-
-@dataclass(frozen=True, init=False)
-class PartialHits(Hits):
-    """The nearest items of the parts that answered: `Hits`, and why others did not, by folder.
-
-    >>> hits = PartialHits(np.array([[7]]), np.array([[0.5]], np.float32), np.array([100]), {"whole/part-1": "damaged"})
-    >>> hits.ids, list(hits.missing)
-    (array([[7]]), ['whole/part-1'])
-    """
-
-    missing: dict[str, str]
-
-    def __init__(
-        self, ids: NDArray[np.int64], distances: NDArray[np.float32], compared: Any, missing: dict[str, str]
-    ) -> None:
-        super().__init__(ids, distances, compared)
-        self.__dict__["missing"] = missing
 
 
 @dataclass(frozen=True, eq=False)
