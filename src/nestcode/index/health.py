@@ -39,8 +39,8 @@ class Health:
         k: hits that recall counts.
         items: in the index.
         error: mean squared error of the codes of the newest items; None where the index stores no vectors.
-        expected_error: that of the fit.
-        problems: what is wrong, each with the call that mends it.
+        expected_error: the error that the fit measured.
+        problems: the problems, each with the call that fixes it.
 
     """
 

@@ -64,7 +64,7 @@ class Index(IndexReader):
     >>> index.neighborhood(X[3], size=1).ids
     array([1003])
 
-    It can store the vectors too, beside their codes; searches are then reranked by them:
+    It can store the vectors too, beside their codes; searches then rerank by the vectors:
 
     >>> index = Index(LinearCoder(width=32).fit(X), vectors="float16")
     >>> index.add(X)
@@ -74,19 +74,19 @@ class Index(IndexReader):
     All methods may be called from any thread. A search reads the snapshot that was current when the search began;
     writes wait for each other. Adding is cheap: new items go to a small write buffer, which is flushed to sorted
     segments, and segments are merged in the background, or by `compact()` at once. A forked child has the index as it
-    was at the fork: its changes to one in memory are its own, a reader refreshes by itself, and only the parent writes
-    to a folder that it opened with mode="a".
+    was at the fork. Its changes to an index in memory are its own, its readers refresh by themselves, and it cannot
+    write to a folder that the parent opened with mode="a".
 
     Args:
-        coder: a fitted coder; without one the index takes `Codes` only. The index keeps it as it is now.
-        width: how many leading bits are kept; the coder's width by default.
+        coder: a fitted coder; without a coder the index accepts `Codes` only. The index keeps a copy of the coder.
+        width: the number of leading bits that the index keeps; by default the coder's width.
         vectors: store the vectors of items as "float16", "int8" (with a scale for each vector) or "float32"; by default
-            only codes are stored. In float16, values below 3e-8 become 0 and those above 65504 are refused, as is a
-            vector for the cosine that would be all 0.
-        graph: build a graph of each segment of at least 4,096 items, in the background, and search by it: several times
-            as fast as by inverted lists, for up to 1,536 bytes an item in memory and 172 in files. The coder must be a
-            `LinearCoder`, as `fit(goal="graph")` gives, or a `RotationCoder`. Fewer items are scanned as fast, and get
-            none.
+            the index stores only codes. float16 rounds values below 3e-8 to 0, and refuses values above 65504; for the
+            cosine it also refuses a vector that would become all 0.
+        graph: build a graph of each segment of at least 4,096 items, in the background. A search by graphs is several
+            times as fast as by inverted lists, and takes up to 1,536 bytes an item in memory and 172 in files. The
+            coder must be a `LinearCoder` (the choice of `fit(goal="graph")`) or a `RotationCoder`. Smaller segments get
+            no graph, because a scan is as fast.
 
     """
 
@@ -134,7 +134,7 @@ class Index(IndexReader):
         seconds: float | None = None,
         verbose: bool = False,
     ) -> Index:
-        """Return an index of the rows that reaches a recall: its kind and its effort are chosen by trial searches.
+        """Return an index of the rows that reaches a recall, with the kind and the effort that trial searches choose.
 
         >>> from nestcode.data import digits
         >>> X, _ = digits()
@@ -144,32 +144,33 @@ class Index(IndexReader):
         >>> print(index.choice)  # doctest: +ELLIPSIS
         scan, LinearCoder(64), float16 vectors: to scan all items takes no longer than twice any other search...
 
-        Inverted lists of two coders and graphs are built on a small sample, and the best of them with codes of other
-        widths on larger ones, as long as all trials take at most a fifth of the work of the build. Each is tuned to the
-        target, with rows that are not in the sample as queries; the planner's costs tell what it will cost with all
-        rows. What a scan of all items costs is known without a trial. The best is built of all rows, and its effort is
-        set by the recall of held-out queries, which must exceed the target by its standard error. `index.choice` is
-        what was tried, what it reached and why this one was chosen.
+        Trials build inverted lists of two coders and graphs on a small sample, then the best of these with other widths
+        on larger samples. All trials together take at most a fifth of the work of the build. Each trial is tuned to the
+        target with held-out rows as queries, and the planner's table of costs predicts its cost for all rows. A scan
+        needs no trial. `build` then indexes all rows in the best way, and sets the effort at which the recall of
+        held-out queries exceeds the target by one standard error. `index.choice` has the trials, their results and the
+        reason for the choice.
 
-        Costs are counted, so that the same data and seed give the same index on any machine. Ctrl-C ends the trials,
-        and the best so far is built, once one has finished.
+        Costs are counted, not timed, so the same data and seed give the same index on any machine. Ctrl-C ends the
+        trials; if one has finished, `build` continues with the best so far.
 
         Args:
             X: (n, features).
-            ids: a distinct integer of at least 0 for each row; by default its number.
+            ids: a distinct non-negative integer for each row; by default the row number.
             metric: "l2", or "cosine" to compare items by angle.
             recall: the share of the k nearest items that searches should find.
-            k: how many nearest items count.
-            max_bytes: the most bytes of an item in memory, as `nbytes` counts them, attributes and what searches
-                prepare among them; by default what the machine has available. With a bound, vectors may be stored as
-                int8, or not at all.
+            k: the number of nearest items that recall counts.
+            max_bytes: the most bytes of memory per item, as `nbytes` counts them, including attributes and the arrays
+                that searches prepare; by default the machine's available memory. With a bound, the index may store
+                vectors as int8, or only codes.
             prefer: among the indexes that reach the recall, "latency" prefers the fastest search, "memory" the fewest
                 bytes, and "build" the least work to build the index and to search it once for each item.
-            queries: (q, features), like those that will be searched for; by default rows that trials hold out. Give
-                some hundred where they are of another kind than the items.
-            attributes: columns to filter by and to get with hits, a row for each item, as `add` takes them.
-            seed: of the samples and the coder.
-            seconds: after how many no other trial begins. The choice then depends on the machine.
+            queries: (q, features), a sample of future queries; by default held-out rows. Pass some hundred if queries
+                differ in kind from the items.
+            attributes: columns to filter by and to return with hits, one row for each item, in a form that `add`
+                accepts.
+            seed: the seed of the samples and of the coder.
+            seconds: begin no trial after this time. The choice then depends on the machine.
             verbose: print each trial to standard error.
 
         """
@@ -218,12 +219,13 @@ class Index(IndexReader):
 
         Args:
             items: (n, features), one vector, or `Codes`.
-            ids: a distinct integer of at least 0 for each; by default they follow the largest used so far.
+            ids: a distinct non-negative integer for each item; by default ids continue after the largest id used so
+                far.
             vectors: (n, features), the vectors of `Codes`, if the index stores vectors.
-            attributes: columns to filter by and to get with hits, a row for each item: a table of pyarrow, pandas or
-                polars, a dictionary of columns, or a list of dictionaries. The first ones added fix the columns and
-                their types; columns that are missing later, and items without attributes, are null.
-            on_duplicate: where an id is in use, "error" raises and changes nothing, "replace" takes the new item.
+            attributes: columns to filter by and to return with hits, one row for each item: a table (pyarrow, pandas or
+                polars), a dictionary of columns, or a list of dictionaries. The first `add` with attributes fixes the
+                columns and their types. Missing columns and items without attributes are null.
+            on_duplicate: if an id is in use, "error" raises and changes nothing, and "replace" replaces the old item.
 
         """
         _check_on_duplicate(on_duplicate)
@@ -249,8 +251,8 @@ class Index(IndexReader):
     def remove(self, ids: ArrayLike) -> None:
         """Remove items; if an id is not in the index, raise and remove nothing.
 
-        Tombstones hide them at once. A segment that lost a quarter of its items is rewritten in the background, with a
-        new graph if the index has graphs; from then on approximate searches may find other neighbors than before.
+        Tombstones hide the items at once. When a segment has lost a quarter of its items, the background rewrites it,
+        with a new graph if the index has graphs; approximate searches may then find different neighbors.
 
         >>> index = Index(width=2)
         >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
@@ -269,9 +271,9 @@ class Index(IndexReader):
         vectors: ArrayLike | None = None,
         attributes: Any = None,
     ) -> None:
-        """Give items new codes, and new stored vectors; if an id is not in the index, raise and change nothing.
+        """Replace the codes and stored vectors of items; if an id is not in the index, raise and change nothing.
 
-        New attributes replace the old ones; without new ones these stay.
+        `attributes` replaces the old row of each item; without it, the old rows stay.
 
         >>> index = Index(width=2)
         >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
@@ -295,7 +297,7 @@ class Index(IndexReader):
         self._write(replace)
 
     def add_columns(self, columns: Mapping[str, str]) -> None:
-        """Add columns of attributes, given the type of each by name: all items have nulls in them.
+        """Add columns of attributes, a mapping from names to types; existing items have null there.
 
         >>> index = Index(width=2)
         >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), attributes={"lang": ["en", "de"]})
@@ -304,8 +306,8 @@ class Index(IndexReader):
         >>> index.columns, index.matching("year IS NULL")
         ({'lang': 'string', 'year': 'int64'}, array([0, 1]))
 
-        Types are those of `columns`: "bool", "int8" to "uint64", "float32", "float64", "string", "category", "bytes",
-        "date", "timestamp[us]" or "timestamp[us, UTC]", and "strings" for lists. What is stored is not rewritten.
+        The types are "bool", "int8" to "uint64", "float32", "float64", "string", "category", "bytes", "date",
+        "timestamp[us]" or "timestamp[us, UTC]", and "strings" for lists. Stored items are not rewritten.
         """
 
         def extend(snapshot: Snapshot) -> Snapshot:
@@ -361,7 +363,7 @@ class Index(IndexReader):
         self._write(attach)
 
     def compact(self) -> None:
-        """Merge everything into one segment, without what was deleted, and build its graph if the index has graphs.
+        """Merge all segments into one without the removed items, and build its graph if the index has graphs.
 
         Searches go on meanwhile.
         """
@@ -378,8 +380,8 @@ class Index(IndexReader):
         Codes(2 items of 2 bits: 01, 11)
 
         Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay,
-        and so does what `tune` chose for the longer codes: tune again for as much recall.
-        Searches go on meanwhile with what they began with; files keep all bits until `commit()`.
+        and so does what `tune` chose for the longer codes: tune again for as much recall. Running searches keep the
+            bits that they began with; files keep all bits until `commit()`.
         """
         if check_int(width, "width", least=1) > self.width:
             raise InvalidInput(f"truncate shortens codes of {self.width} bits, got {width}: give fewer bits")
@@ -387,9 +389,9 @@ class Index(IndexReader):
         self._live.truncate(width)
 
     def wait(self) -> None:
-        """Wait until the background has merged segments and built graphs, and pack graphs that were read from files.
+        """Wait until the background has merged segments and built graphs, and lay out graphs that were read from files.
 
-        Searches then take as long as later ones: call it after `Index.open` where the first one must not be slow.
+        Call it after `Index.open` if the first searches must be as fast as later ones.
         """
         if self._store is None or self._store.writable:
             self._live.start()
@@ -424,7 +426,7 @@ class Index(IndexReader):
         return reader
 
     def health(self, k: int = 10, *, target_recall: float | None = None, queries: int = 200, seed: int = 0) -> Health:
-        """Return whether the index still suits its items, and the call that mends it where it does not.
+        """Return whether the index still suits its items, and for each problem the call that fixes it.
 
         >>> from nestcode.data import digits
         >>> X, _ = digits()
@@ -434,16 +436,17 @@ class Index(IndexReader):
         >>> index.health().ok
         True
 
-        Stored items are searched for, and do not count themselves. An index has outgrown its choice where its inverted
-        lists would be eight times as many for the items that it has now. The data has changed where the codes of the
-        newest items, those of the largest ids, have 1.5 times the error that the coder was fitted to. Without stored
-        vectors only the number of lists is looked at: give queries to `evaluate`.
+        `health` searches for stored items; an item does not count as its own neighbor. It reports that the index has
+        outgrown its lists if a coder fitted to its present size would make eight times as many. It reports that the
+        data have changed if the codes of the newest items (those with the largest ids) have 1.5 times the error of the
+        coder's fit. Without stored vectors it checks the number of lists only; measure recall by `evaluate` with
+        queries of yours.
 
         Args:
-            k: how many nearest items recall counts.
-            target_recall: the least recall that is healthy; by default the one that `build` was asked for, or 0.9.
-            queries: how many items are searched for.
-            seed: of their choice.
+            k: the number of nearest items that recall counts.
+            target_recall: the least healthy recall; by default the target of `build`, or 0.9.
+            queries: the number of items to search for.
+            seed: the seed that selects these items.
 
         """
         from nestcode.index.health import TARGET, check_health
@@ -458,13 +461,14 @@ class Index(IndexReader):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the index to a folder; `Index.open` reads it.
 
-        A crash at any moment leaves the index that was there before, or this one. Graphs that are being built are
-        waited for.
+        A crash at any moment leaves either the previous index or this one. `save` waits for graphs that are being
+        built.
 
         Args:
             path: the folder.
-            overwrite: replace another index that is there, unless it is damaged: delete its folder first. What this
-                object saved there before is replaced anyway, unless another writer has changed it since.
+            overwrite: replace another index in the folder. A damaged index is never replaced: delete its folder first.
+                Without `overwrite`, `save` replaces only an index that this object saved there and nobody changed
+                since.
 
         """
         own = self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath
@@ -495,7 +499,7 @@ class Index(IndexReader):
         *,
         memory: str | None = None,
     ) -> Self:
-        """Open a saved index. It is memory-mapped, so that takes no time; pages are verified when first read.
+        """Open a saved index as a memory map, in milliseconds; pages are verified when they are first read.
 
         >>> import tempfile
         >>> from nestcode import Codes
@@ -510,17 +514,16 @@ class Index(IndexReader):
         3
 
         Args:
-            path: the folder; or several, which are read as one index: a sharded one, whose parts were built apart with
-                one coder and distinct ids. Each is searched, and their answers are those of one index with all items;
-                graphs can find more, as each has a walk of its own.
-                Opening them does not compare ids, as that reads them all: an id that is in several folders is found
-                once for each, and `verify()` raises.
-            mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
-                commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
-                `close()` or leaving a `with` block lets others write.
-            memory: what is read into memory at once: "all"; or "codes", what searches scan of codes, while vectors stay
-                in files, which are read for the candidates to rerank. By default the system decides. Graphs, which lie
-                in memory, are used by default and with "all".
+            path: a folder, or several folders that are read as one sharded index: its parts were built separately, with
+                one coder and distinct ids. The results are those of one index with all items; with graphs recall can be
+                higher, because each part has its own walk. `open` does not compare the ids of the parts: if several
+                parts have the same id, searches can return it several times, and `verify()` raises.
+            mode: "r" opens a reader. There may be any number of readers; each sees the snapshot that it opened until
+                `refresh()`. "a" opens the only writer: `commit()` makes changes durable, and `close()` or leaving the
+                `with` block lets another process write.
+            memory: the arrays to load into memory at once: "all", or "codes" for the arrays that searches scan; vectors
+                then stay in files and are read for reranking. By default the operating system decides which pages stay
+                in memory. Searches use graphs by default and with "all".
 
         """
         if mode not in ("r", "a"):
@@ -544,7 +547,7 @@ class Index(IndexReader):
         return index
 
     def refresh(self) -> bool:
-        """Show the last commit to a reader, and return whether it is another than before.
+        """Show the last commit to a reader, and return whether there was a new one.
 
         >>> import tempfile
         >>> from nestcode import Codes
@@ -644,10 +647,11 @@ class Index(IndexReader):
             raise InvalidInput(f"ids must be distinct among all folders, but {some_ids(twice)} not: build one again")
 
     def close(self, *, save_graphs: bool = True) -> None:
-        """Wait for graphs, save them, and let another process write. Other changes since `commit()` are not saved.
+        """Wait for graphs, save them, and let another process write. Other uncommitted changes are lost.
 
         Args:
-            save_graphs: False waits for nothing and leaves the folder as it is, also where a copy was restored to it.
+            save_graphs: False does not wait and leaves the folder unchanged, for example if a backup was restored to
+                it.
 
         """
         if save_graphs:

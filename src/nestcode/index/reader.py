@@ -58,12 +58,12 @@ class IndexReader:
 
     @property
     def graph_pending(self) -> bool:
-        """Whether a graph is still to be built: until then searches find less; `wait` waits for it."""
+        """Whether a graph is still being built; until then recall can be lower. `wait` waits for it."""
         return self.graph and compaction.pick_for_graph(self._live.current.segments) is not None
 
     @property
     def effort(self) -> Effort | None:
-        """The effort of searches that name none: `tune` chooses it, and files keep it."""
+        """The default effort of searches: `tune` chooses it, and files keep it."""
         return self._effort
 
     @effort.setter
@@ -121,7 +121,7 @@ class IndexReader:
         return codes if np.ndim(ids) else codes[0]
 
     def bounds(self) -> Codes:
-        """Return two codes that all items lie between: the least and the greatest, removed items included, or none.
+        """Return the least and the greatest code, including removed items; empty `Codes` if there are none.
 
         >>> from nestcode import Index
         >>> index = Index(width=2)
@@ -138,7 +138,7 @@ class IndexReader:
         return ordered[ordered.sort_order()[[0, -1]]]
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
-        """Return what the kept bits decode to: one vector for one id, (n, features) for n.
+        """Decode the stored codes of items: one vector for one id, (n, features) for n ids.
 
         >>> from nestcode import Index, LinearCoder
         >>> X = np.arange(12.0).reshape(6, 2)
@@ -158,7 +158,7 @@ class IndexReader:
         return None if self._vector_format is None else self._vector_format.dtype
 
     def vectors(self, ids: ArrayLike) -> Floats:
-        """Return stored vectors as they were rounded: one vector for one id, (n, features) for n.
+        """Return the stored vectors, rounded as they are stored: one vector for one id, (n, features) for n ids.
 
         >>> from nestcode import Index, LinearCoder
         >>> X = np.arange(12.0).reshape(6, 2)
@@ -175,11 +175,11 @@ class IndexReader:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all segments and the buffer, in memory or mapped, and of what searches prepared."""
+        """Bytes of all segments and the buffer, in memory or mapped, and of the arrays that searches prepared."""
         return sum(self.nbytes_by_part().values())
 
     def nbytes_by_part(self) -> dict[str, int]:
-        """Return the bytes of each part: the arrays in files by name, the buffer and what searches prepared.
+        """Return the bytes of each part: the arrays in files by name, the buffer and the arrays that searches prepared.
 
         >>> from nestcode import Index
         >>> index = Index(width=64)
@@ -202,7 +202,7 @@ class IndexReader:
     # filters
 
     def filter(self, wanted: Filtering) -> Filter:
-        """Prepare a filter: any number of searches use it, each as fast as if it had no filter to look at.
+        """Prepare a filter for many searches, which then do not evaluate it again.
 
         >>> from nestcode import Index
         >>> index = Index(width=3)
@@ -211,8 +211,8 @@ class IndexReader:
         >>> index.search(Codes.from_bits([[0, 0, 1]]), k=2, filter=wanted).ids
         array([[1, 3]])
 
-        What it allows is computed once for each segment. After an addition only the new items are looked at; ids and
-        masks leave those out that they do not name.
+        The index evaluates the filter once for each segment, and after an addition for the new items only. Prepared ids
+        and masks do not allow later items that they do not name.
 
         Args:
             wanted: ids; a mask by id, with an entry for each id up to the largest that the index used; or a condition
@@ -238,7 +238,7 @@ class IndexReader:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns of attributes by name, with their types; empty where items have none.
+        """The columns of attributes by name, with their types; empty if the index has no attributes.
 
         >>> from nestcode import Index
         >>> index = Index(width=2)
@@ -259,9 +259,9 @@ class IndexReader:
         [{'lang': 'de'}, {'lang': None}]
 
         Args:
-            ids: ids of items, as those of hits; a row for each, after one another those of all queries. The rows of
-                missing hits, whose ids are -1, are null.
-            columns: names of columns; all by default. Large texts of other columns are not read.
+            ids: ids of items, for example `hits.ids`. The table has one row per id, query after query; missing hits,
+                whose ids are -1, have null rows.
+            columns: names of columns; by default all. Other columns are not read.
 
         """
         snapshot = self._live.read()
@@ -296,16 +296,16 @@ class IndexReader:
         >>> index.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)
         Neighborhoods(1: length=[2], count=[2])
 
-        This is the paper's retrieval (section 5.1). It compares prefixes only, and takes time logarithmic in the number
-        of items, whatever the width.
+        This is the paper's retrieval (section 5.1). It compares prefixes only; its time is logarithmic in the number of
+        items and independent of the width.
 
         Args:
-            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or one `Code`, gives a
-                `Neighborhood` with `length`, `count` and `ids`; others give `Neighborhoods` with arrays, of which
-                `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
-                the order matters.
-            size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
-            fraction: instead of a size, the smallest share of all items accepted.
+            queries: one vector or (n, features) with a coder, or `Codes`. For one vector or `Code` the result is a
+                `Neighborhood` with `length`, `count` and `ids`; for several it is `Neighborhoods`, and `hoods[i]` is a
+                `Neighborhood`. `ids` are in the order of the tree.
+            size: the least number of members (R in the paper). If the index has fewer items, the neighborhood is the
+                root.
+            fraction: instead of a size, the least share of all items.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -356,24 +356,27 @@ class IndexReader:
         (7, 0.0)
 
         Args:
-            queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
-            k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
-            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold this number of
-                items; a walk on a graph keeps this number of nodes (ef). More find more and take longer; all items make
-                the search exhaustive. By default what `tune` chose; otherwise 10,000 items and 2 % of all, and
-                more where many of the nearest lie in the lists probed last, or 4 k and at least 100 on a graph, and
-                more where many of the nearest are visited last.
-            rerank: how many candidates, the best by estimated distance, are reranked by precise ones. By default what
-                `tune` chose; otherwise 4 k and at least 100, and more where the next ones hold some of the nearest.
-            rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
-                with `vectors` or those the index stores. By default the most precise that is possible.
-            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
-                inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
-            vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
-                for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: a condition on attributes, ids, a mask by id, or what `filter` made of
-                them, which later searches use at no cost. All of them are compared where that takes less time than
-                lists or a walk, which pass the others too, unless you give `candidates`.
+            queries: one vector, (n, features), or `Codes`. For one vector or `Code` the arrays have shape (k,).
+            k: the number of hits, at most 65,536. Where there are fewer items, ids are -1.
+            candidates: the candidate budget. A search probes inverted lists, nearest first, until they hold this number
+                of items; on a graph it is the beam width (ef). More candidates raise recall and latency, and
+                `len(index)` makes the search exhaustive. The default is the choice of `tune`. Without `tune`, lists
+                score 10,000 items plus 2 % of all, a graph keeps 4 k nodes (at least 100), and queries whose nearest
+                items come late get more.
+            rerank: the number of candidates, best estimates first, that are scored precisely. The default is the choice
+                of `tune`; without `tune` it is 4 k (at least 100), and more while the next candidates include near
+                items.
+            rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" compares codes with codes, and
+                "exact" compares vectors with `vectors` or the stored vectors. The default is the most precise one that
+                is possible.
+            metric: "l2" returns squared distances, "cosine" squared distances of L2-normalized vectors (2 - 2 cos), and
+                "inner" negative inner products; by default the coder's metric. The cosine with a zero vector is 0 (a
+                distance of 2).
+            vectors: the vectors to rerank by, instead of the stored vectors: an array or a memory map with a row for
+                each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
+            filter: the items that may be found: a condition on attributes, ids, a mask by id, or a filter that `filter`
+                prepared. Unless you set `candidates`, a search scans all allowed items if that is faster than lists or
+                a walk.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -396,7 +399,7 @@ class IndexReader:
         filter: Filtering | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Plan:
-        """Return how `search` would execute the same arguments, and what it expects that to cost.
+        """Return the plan by which `search` would execute the same arguments, with its expected cost.
 
         >>> from nestcode import CellCoder, Index
         >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
@@ -491,7 +494,7 @@ class IndexReader:
         filter: Filtering | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Evaluation:
-        """Choose `candidates` and `rerank` for later searches: the fastest that reach a recall, by measurement.
+        """Choose `candidates` and `rerank` for later searches: the fastest measured ones that reach a recall.
 
         >>> from nestcode import CellCoder, Index
         >>> X = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)

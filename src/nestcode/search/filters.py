@@ -149,8 +149,8 @@ class Filter:
     without a filter that compares the same items, and after an addition only new runs are looked at.
 
     Args:
-        rule: what it asks of an item; None allows all.
-        text: what it is, for its `repr`.
+        rule: the condition on an item; None allows all items.
+        text: a description for its `repr`.
 
     """
 

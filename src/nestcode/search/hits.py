@@ -83,7 +83,7 @@ class RangeHits:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The recall of a search and what it cost.
+    """The recall of a search and its cost.
 
     >>> from nestcode import Codes, Index
     >>> index = Index(width=3)

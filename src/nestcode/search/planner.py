@@ -47,18 +47,18 @@ Operator = Literal["scan", "lists", "walk"]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work a search does: settings that `Index.tune` measured, as they hold when an index grows.
+    """How much work a search does: the settings that `Index.tune` measured, scaled as the index grows.
 
     >>> effort = Effort(candidates=500, items=10_000, rerank=40, k=10)
     >>> effort.candidates_of(30_000), effort.rerank_for(20)  # three times the items, twice the hits
     (1500, 80)
 
     Args:
-        candidates: the candidate budget. It is the same share of a larger index, and as many of a smaller one; in an
-            index with graphs it is that of a walk (ef), whatever the number of items.
-        items: of the index that it was measured on.
-        rerank: how many candidates are reranked: as many for each hit of a larger k.
-        k: hits of the searches that it was measured on.
+        candidates: the candidate budget at `items` items. A larger index gets the same share of its items, a smaller
+            index the same number. On a graph it is the beam width (ef) at any size.
+        items: the size of the index on which it was measured.
+        rerank: the number of candidates to rerank; it grows in proportion to a larger k.
+        k: the number of hits of the measured searches.
 
     """
 
@@ -110,7 +110,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a search is executed, and what it is expected to cost: `Index.explain` returns it.
+    """The execution of a search and its expected cost: `Index.explain` returns it.
 
     >>> work = Work(20_000, 0, walks=False, lists=256, ns_per_estimated=2.0, ns_per_scanned=40.0, ns_per_reranked=250.0)
     >>> plan = make_plan(work, allowed=20_000, k=10)
@@ -121,18 +121,18 @@ class Plan:
 
     Args:
         operator: "scan", "lists" or "walk".
-        items: in the index, also those that may not be found.
-        allowed: items that may be found.
-        compared: how many of these are compared: all by a scan; by estimates in lists; or what a walk keeps (ef).
-        reranked: how many candidates are reranked at first.
-        ns: the nanoseconds that a query would take by each operator.
+        items: the number of items in the index, including those that the filter excludes.
+        allowed: the number of items that may be found.
+        compared: the number of items that a scan compares or that lists estimate; the beam width (ef) of a walk.
+        reranked: the number of candidates that are reranked first.
+        ns: the nanoseconds per query of each operator.
         work: what items cost.
-        most_reranked: how many candidates are reranked as long as others may be nearer; 0 never reranks more.
-        most_passed: how many items of lists a query may pass, allowed or not, before it is scanned instead.
-        most_visited: how many nodes a walk may visit before that.
-        most_walked: how many nodes the walks may visit that follow as long as many hits come late; 0 walks once.
-        listed: allowed items that lists estimate at first, also beside graphs.
-        most_listed: how many they estimate as long as many hits lie in lists that were probed last.
+        most_reranked: the bound on reranked candidates if the next ones may be nearer; 0 never reranks more.
+        most_passed: the number of items of lists, allowed or not, that a query may pass before it is scanned instead.
+        most_visited: the number of nodes that a walk may visit before the query is scanned instead.
+        most_walked: the bound on nodes of further walks, which follow if many hits come late; 0 walks once.
+        listed: the number of allowed items that lists estimate first, also beside graphs.
+        most_listed: the bound on these items if many hits lie in the lists that were probed last.
 
     """
 
