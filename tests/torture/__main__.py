@@ -17,11 +17,12 @@ import numpy as np
 from tests.torture.run import Tally, run
 
 KINDS = {  # the share of the time, and the heading
-    "system_calls": (0.20, "Writers killed, and disks that fail, at a random system call"),
+    "system_calls": (0.18, "Writers killed, and disks that fail, at a random system call"),
     "power": (0.10, "Power loss"),
     "service": (0.04, "A service killed while clients write"),
     "chaos": (0.04, "Hostile clients beside an honest one"),
-    "files": (0.16, "Damaged files"),
+    "cluster": (0.04, "A cluster whose actors, nodes and files fail while clients search"),
+    "files": (0.14, "Damaged files"),
     "forged": (0.10, "Forged files with valid checksums"),
     "arrays": (0.14, "Hostile arrays"),
     "commands": (0.04, "Commands with damaged inputs and hostile options"),

@@ -312,9 +312,12 @@ class Replicas:
         """Return the seconds that most requests take, by recent ones."""
         with self._lock:
             ordered = sorted(self._seconds[part].get(kind, ()))
-        if len(ordered) < LEAST_ANSWERS or len(self._sets[part]) < 2:
+        if len(self._sets[part]) < 2:
             return float("inf")
-        return max(ordered[int(HEDGE_QUANTILE * (len(ordered) - 1))], LEAST_HEDGE_SECONDS)
+        longest = self._timeout / 2  # a replica that hangs before others have answered costs no request either
+        if len(ordered) < LEAST_ANSWERS:
+            return longest
+        return min(max(ordered[int(HEDGE_QUANTILE * (len(ordered) - 1))], LEAST_HEDGE_SECONDS), longest)
 
 
 def _size(arguments: tuple[Any, ...]) -> int:
