@@ -24,7 +24,7 @@ TOLERANCE = 1.05  # of the candidate budget
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
-RERANK_QUERIES = 200  # that `rerank` is chosen by: fewer change the budget rather than the best `rerank`
+RERANK_HITS, LEAST_RERANK_QUERIES = 2000, 64  # of the queries that choose `rerank`: fewer change the budget instead
 COMPARED_IDS = 1 << 22  # pairs of a found and a true one at once
 COMPARED_VALUES = 1 << 22  # of vectors in float64 at once
 ROUNDING = 1e-6  # by which equal distances may differ
@@ -126,8 +126,8 @@ class RecallTrials:
             ns=plan.executed_ns(compared),
         )
 
-    def fastest(self, target: float, near: Effort | None = None) -> Evaluation:
-        """Return the fastest settings whose recall is a standard error above the target, or come near the best.
+    def fastest(self, target: float, near: Effort | None = None, margin: float = MARGIN) -> Evaluation:
+        """Return the fastest settings whose recall is above the target by a margin, or come near the best.
 
         The fastest of many settings is one that these queries favor: without a margin it often misses the target on
         other queries. Some of the queries choose `rerank`, and all of them the candidate budget.
@@ -135,15 +135,17 @@ class RecallTrials:
         Args:
             target: the recall.
             near: settings of a similar index, which are tried first.
+            margin: standard errors by which recall must exceed the target.
 
         """
+        self._margin = margin
         if len(self._true) < FEW_QUERIES:
             warnings.warn(
                 f"settings are chosen by the recall of at least {FEW_QUERIES} queries, got {len(self._true)}: give "
                 "more, some hundred if there are, as others may miss the target by far",
                 stacklevel=3,
             )
-        few = self._part(RERANK_QUERIES)
+        few = self._part(max(RERANK_HITS // self._k, LEAST_RERANK_QUERIES))
         if near is None:
             near = Effort(max(self.count // 256, self._k), self.count, START * self._k, self._k)
         first = few._reached(target, near.rerank_for(self._k), near.candidates)

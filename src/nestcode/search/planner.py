@@ -13,6 +13,7 @@ AVX-512. Plans depend on their ratios only.
 """
 
 from dataclasses import dataclass, replace
+from math import log
 from operator import itemgetter
 from typing import Literal
 
@@ -29,6 +30,7 @@ NS_PER_HAMMING_BYTE = 0.1  # of an item's code, which is compared whole
 NS_PER_LIST = 2.5  # that is ranked
 NS_PER_VISITED_NODE = 400.0  # with the estimates of its neighbors
 NS_PER_RERANKED_ITEM, NS_PER_RERANKED_VALUE = 50.0, 0.6  # a row anywhere in memory
+NS_PER_SCANNED_HIT, NS_PER_CANDIDATE = 80.0, 25.0  # that is among the best so far, when it is met
 NS_PER_NETWORK_PARAMETER = 0.02  # of an item that a network decodes
 NS_PER_LISTS, NS_PER_WALK, NS_PER_SCAN = 27_000.0, 25_000.0, 12_000.0  # fixed, of a query
 NS_WORTH_EXACTNESS = 200_000.0  # a scan that takes no longer is preferred, as it is exact
@@ -117,7 +119,7 @@ class Plan:
     >>> plan.operator, plan.compared, plan.reranked
     ('lists', 10400, 100)
     >>> print(make_plan(work, allowed=50, k=10))  # of a filter
-    scan of 50 items (scan 14 us, lists 93 us)
+    scan of 50 items (scan 16 us, lists 94 us)
 
     Args:
         operator: "scan", "lists" or "walk".
@@ -233,6 +235,20 @@ def choose_rerank(chosen: int | None, k: int, effort: Effort | None = None) -> i
     return max(RERANKED_PER_HIT * k, RERANKED) if effort is None else max(k, effort.rerank_for(k))
 
 
+def scan_ns(count: int, ns_per_scanned: float, k: int) -> float:
+    """Return the nanoseconds of comparing all of `count` items for the k nearest."""
+    return NS_PER_SCAN + count * (NS_PER_SCANNED_ITEM + ns_per_scanned) + NS_PER_SCANNED_HIT * expected_best(count, k)
+
+
+def expected_best(count: int, k: int) -> float:
+    """Return how many items in random order are among the k best of those before them, on average.
+
+    >>> expected_best(3, 10), round(expected_best(10_000, 100))
+    (3.0, 561)
+    """
+    return float(count) if count <= k else k * (1 + log(count / k))
+
+
 def make_plan(
     work: Work,
     allowed: int,
@@ -265,13 +281,14 @@ def make_plan(
     listed = min(max(listed, k), allowed)
     way: Operator = "walk" if work.nodes else "lists"
     compared = ef if work.nodes else listed
-    ns: dict[Operator, float] = {"scan": NS_PER_SCAN + allowed * (NS_PER_SCANNED_ITEM + work.ns_per_scanned)}
+    ns: dict[Operator, float] = {"scan": scan_ns(allowed, work.ns_per_scanned, k)}
     ns[way] = reranked * work.ns_per_reranked
     if work.nodes:
         ns[way] += NS_PER_WALK + min(ef * passed_for_each, work.nodes) * NS_PER_VISITED_NODE
     if work.listed:
         passed = min(listed * passed_for_each, work.listed)
         ns[way] += NS_PER_LISTS + work.lists * NS_PER_LIST + passed * work.ns_per_estimated
+        ns[way] += NS_PER_CANDIDATE * expected_best(listed, reranked)
     if max(compared, ef if work.walks else 0) >= allowed:
         scans = candidates is not None or ns["scan"] <= max(EXACTNESS_FACTOR * ns[way], NS_WORTH_EXACTNESS)
     else:  # what the caller chose is spent, whatever a filter excludes

@@ -4,8 +4,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -13,22 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Ids, check_ids, check_int, check_rows
-from nestcode.coders import Coder, ResidualCoder
+from nestcode.coders import Coder, LinearCoder, ResidualCoder
 from nestcode.coders.base import Metric, Selection, check_settings
 from nestcode.errors import InvalidInput
 from nestcode.index.autotune.candidates import Candidate, list_candidates, representatives
-from nestcode.index.autotune.choice import Choice, Forecast, Preference, Trial, build_ns, choose, forecast
+from nestcode.index.autotune.choice import Choice, Forecast, Preference, Trial, build_ns, choose, forecast, least_ns
 from nestcode.index.autotune.trials import Sample, run_trials
 from nestcode.index.compaction import MIN_GRAPH
-from nestcode.search.planner import (
-    EXACTNESS_FACTOR,
-    NS_PER_LISTS,
-    NS_PER_SCAN,
-    NS_PER_SCANNED_ITEM,
-    NS_PER_SCANNED_VALUE,
-    NS_PER_WALK,
-    Effort,
-)
+from nestcode.search.planner import NS_PER_SCANNED_VALUE, Effort, scan_ns
 from nestcode.search.vectors import VectorFormat, VectorType
 
 if TYPE_CHECKING:
@@ -36,9 +29,12 @@ if TYPE_CHECKING:
 
 Report = Callable[[str], None]
 TRIAL_ROWS = (1500, 6000, 24_000)  # samples of the first trials, and of those of the best
-TRIAL_QUERIES = 128
+TRIAL_HITS, LEAST_TRIAL_QUERIES = 1280, 40  # true neighbors of the queries of a trial, and so at most 1,280 queries
+WORTH_A_TRIAL = 1.25  # times as fast as the best so far: what a candidate must be, were the data as easy as can be
 NS_PER_TRIAL = 1e8  # beside the build: to tune it
-QUERIES, LEAST_QUERIES = 1000, 200  # that the whole index is tuned with
+QUERIES = 1000  # that the whole index is tuned with, at most;
+TUNING_HITS, LEAST_TUNING_QUERIES = 2000, 64  # and the least: true neighbors, and queries
+CONFIDENCE = 1.645  # standard errors: recall of other queries is below the target in one of twenty cases
 HELD_OUT_SHARE = 10  # one row in this number is a query at most
 MIN_TRIAL_ROWS = 50  # fewer tell nothing about recall
 BUDGET_SHARE = 1 / 5  # of the build's counted work, that trials may take; and the last queries half as much
@@ -145,13 +141,11 @@ def _compare(
     """Return the forecasts of all candidates, the best first, and why it is."""
     count, features = rows.shape
     items = order[len(held) :] if given is None else order
-    queries = (rows[np.sort(held[:TRIAL_QUERIES])] if given is None else given)[:TRIAL_QUERIES]
+    many = max(TRIAL_HITS // wish.k, LEAST_TRIAL_QUERIES)
+    queries = (rows[np.sort(held[:many])] if given is None else given)[:many]
     sample = _sample(rows, items[: TRIAL_ROWS[0]], queries, wish)
     precise = _precise(rows, sample, wish)
     small = wish.prefer in ("memory", "build")
-    few = _scan_ns(count, features, precise) <= EXACTNESS_FACTOR * min(NS_PER_LISTS, NS_PER_WALK)
-    if few and not small and wish.max_bytes is None:
-        return _without_trials(rows, wish, precise, "to scan all items takes no longer than twice any other search")
     candidates = [
         one
         for one in list_candidates(features, precise, wish.max_bytes, small=small)
@@ -162,10 +156,17 @@ def _compare(
     scans = [_scan_forecast(one, count, features, wish.k) for one in candidates if one.structure == "scan"]
     searched = [one for one in candidates if one.structure != "scan"]
     trials: dict[Candidate, list[Trial]] = {}
+    quick = wish.prefer == "latency"
+    if quick and wish.max_bytes is None and not any(_may_be_faster(one, scans, features, wish.k) for one in searched):
+        return _without_trials(rows, wish, precise, "no other search can be faster by a quarter than to scan all items")
 
     def ranked() -> tuple[list[Forecast], str]:
         forecasts = [forecast(own, count, features, wish.k) for own in trials.values()]
         return choose([*forecasts, *scans], wish.prefer, count, wish.max_bytes)
+
+    def worth_trying(one: Candidate) -> bool:
+        known = ranked()[0] if trials or scans else []
+        return _worth_trying(one, [trial for own in trials.values() for trial in own], known, wish, features)
 
     budget = BUDGET_SHARE * max(build_ns(one, count, features) for one in candidates)
     started = time.monotonic()
@@ -180,7 +181,7 @@ def _compare(
             budget -= sum(build_ns(one, size, features) + NS_PER_TRIAL for one in chosen)
             if budget < 0 and trials:
                 break
-            for trial in run_trials(sample, _worth_trying(chosen, trials, wish), wish.recall, wish.seed, report):
+            for trial in run_trials(sample, chosen, worth_trying, wish.recall, wish.seed, report):
                 trials.setdefault(trial.candidate, []).append(trial)
                 if wish.seconds is not None and time.monotonic() - started > wish.seconds:
                     reason = f", of what {wish.seconds:g} seconds allowed to try"
@@ -204,16 +205,25 @@ def _finalists(ranked: list[Forecast], candidates: list[Candidate]) -> list[Cand
     return [one for one in candidates if (one.structure, one.kind) in best]
 
 
-def _worth_trying(candidates: list[Candidate], trials: dict[Candidate, list[Trial]], wish: Wish) -> Iterator[Candidate]:
-    """Yield the candidates.
+def _worth_trying(one: Candidate, trials: list[Trial], known: list[Forecast], wish: Wish, features: int) -> bool:
+    """Return whether a candidate may be the best.
 
     A `ResidualCoder` takes longer to fit than all others together: it is tried where memory is to be saved, or where
-    nothing else reaches the target.
+    nothing else reaches the target. So are lists of a `LinearCoder` beside those of a `CellCoder`, which search faster.
     """
-    for one in candidates:
-        reached = any(trial.reached for own in trials.values() for trial in own)
-        if one.kind is not ResidualCoder or wish.prefer == "memory" or not reached:
-            yield one
+    reached = [trial.candidate for trial in trials if trial.reached]
+    if one.kind is ResidualCoder:
+        return wish.prefer == "memory" or not reached
+    if wish.prefer != "latency" or wish.max_bytes is not None or any(trial.candidate == one for trial in trials):
+        return True
+    if one.structure == "lists" and one.kind is LinearCoder and any(other.structure == "lists" for other in reached):
+        return False
+    return _may_be_faster(one, [other for other in known if other.reached], features, wish.k)
+
+
+def _may_be_faster(candidate: Candidate, known: list[Forecast], features: int, k: int) -> bool:
+    """Return whether a candidate may be faster by a quarter than all that is known."""
+    return WORTH_A_TRIAL * least_ns(candidate, features, k) < min((one.ns for one in known), default=inf)
 
 
 def _sample(rows: NDArray[Any], items: Ids, queries: NDArray[Any], wish: Wish) -> Sample:
@@ -262,15 +272,15 @@ def _scan_forecast(candidate: Candidate, count: int, features: int, k: int) -> F
         reached=True,
         candidates=count,
         rerank=k,
-        ns=_scan_ns(count, features, candidate.vectors or "int8"),
+        ns=_scan_ns(count, features, candidate.vectors or "int8", k),
         bytes_per_item=float(candidate.least_bytes(features)),
         build_ns=build_ns(candidate, count, features),
         trials=(),
     )
 
 
-def _scan_ns(count: int, features: int, vectors: VectorType) -> float:
-    return NS_PER_SCAN + count * (NS_PER_SCANNED_ITEM + NS_PER_SCANNED_VALUE[vectors] * features)
+def _scan_ns(count: int, features: int, vectors: VectorType, k: int) -> float:
+    return scan_ns(count, NS_PER_SCANNED_VALUE[vectors] * features, k)
 
 
 def _fit(rows: NDArray[Any], candidate: Candidate, wish: Wish, selection: Selection) -> Coder:
@@ -305,9 +315,10 @@ def _verify(
     report: Report,
 ) -> Choice:
     """Set the effort that reaches the target in the whole index, and return the choice with the recall measured."""
-    exact_ns = _scan_ns(len(rows), rows.shape[1], "float32") / SCANS_AT_ONCE
+    exact_ns = _scan_ns(len(rows), rows.shape[1], "float32", choice.k) / SCANS_AT_ONCE
     budget = BUDGET_SHARE / 2 * max(one.build_ns for one in choice.tried)
-    most = max(int(budget / (SEARCHES * expected.ns + exact_ns)), LEAST_QUERIES)
+    least = max(TUNING_HITS // choice.k, LEAST_TUNING_QUERIES)
+    most = max(int(budget / (SEARCHES * expected.ns + exact_ns)), least)
     own = None if given is not None else np.sort(held[:most])
     queries = rows[own] if given is None else given[:most]
     report(f"measuring recall of {len(queries):,} queries")
@@ -321,7 +332,7 @@ def _verify(
             found = trials.run(None, None)
         else:
             near = Effort(expected.candidates, len(rows), expected.rerank, choice.k)
-            found = trials.fastest(choice.recall, near)
+            found = trials.fastest(choice.recall, near, CONFIDENCE)
             index.effort = trials.effort(found)
     return replace(choice, reached=found.recall, standard_error=found.standard_error, ns=found.ns)
 

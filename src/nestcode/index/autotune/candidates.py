@@ -18,14 +18,14 @@ Structure = Literal["scan", "lists", "graph"]
 Kind = type[CellCoder] | type[LinearCoder] | type[ResidualCoder]
 MAX_BITS_PER_FEATURE = 8  # that bit planes use
 SCAN_BITS = 64  # codes that no search reads while vectors are scanned
-LIST_BITS = (128, 256)  # beside vectors: codes choose what is reranked
+LIST_BITS = (128, 512)  # beside vectors: codes choose what is reranked
 GRAPH_BITS = (BITS // 2, BITS)
 CODE_BITS: dict[Kind, tuple[int, ...]] = {  # without vectors: codes are all there is
     LinearCoder: (128, 256, 512, 1024),
     CellCoder: (128, 256, 512),
     ResidualCoder: (64, 128, 256),  # the highest recall of few bits, and by far the longest to fit
 }
-KINDS: tuple[Kind, ...] = (LinearCoder, CellCoder, ResidualCoder)  # those that are quicker to fit first
+KINDS: tuple[Kind, ...] = (CellCoder, LinearCoder, ResidualCoder)  # those that are quicker to fit first
 ID_BYTES = 4
 
 
@@ -97,14 +97,12 @@ def list_candidates(features: int, precise: VectorType, max_bytes: float | None,
 def representatives(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates that stand for others in the first trials: of several widths beside vectors, one.
 
-    The widest codes navigate a graph best; in lists, the width matters little beside vectors, and the narrowest are
-    the quickest. Without vectors, all widths are tried: they decide which recall is reached.
+    The widest codes navigate a graph best, and need the fewest vectors in lists. Without vectors, all widths are tried:
+    they decide which recall is reached.
     """
     chosen: dict[tuple[Any, ...], Candidate] = {}
     for one in candidates:
-        family = one.structure, one.kind, one.vectors, one.width if one.vectors is None else 0
-        if family not in chosen or one.structure == "graph":
-            chosen[family] = one
+        chosen[one.structure, one.kind, one.vectors, one.width if one.vectors is None else 0] = one
     return list(chosen.values())
 
 

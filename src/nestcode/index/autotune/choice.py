@@ -1,8 +1,8 @@
 """From trials on samples to forecasts for all rows, and from these to the choice: pure functions.
 
-What lists estimate and rerank, and what a walk visits, grow with the number of items as a power, whose exponent two
-trials of a candidate tell; of one trial it is the exponent that `GROWTH` names. The planner's cost model turns the
-counts into nanoseconds.
+What lists estimate and rerank, and what a walk visits, beyond the k hits that every search compares, grow with the
+number of items as a power, whose exponent two trials of a candidate tell; of one trial it is the exponent that `GROWTH`
+names. The planner's cost model turns the counts into nanoseconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,21 @@ from typing import Literal
 
 from nestcode.coders.base import Metric
 from nestcode.index.autotune.candidates import Candidate, Structure
-from nestcode.search.planner import Work, make_plan
+from nestcode.search.planner import (
+    NS_PER_CANDIDATE,
+    NS_PER_LISTS,
+    NS_PER_RERANKED_ITEM,
+    NS_PER_RERANKED_VALUE,
+    NS_PER_VISITED_NODE,
+    NS_PER_WALK,
+    Work,
+    make_plan,
+)
 
 Preference = Literal["latency", "memory", "build"]
-# Exponents of the candidate budget and of `rerank`, where all trials are of one size: about the medians of 1,500 to
-# 20,000 words, sentences, patches and small images.
-GROWTH: dict[Structure, tuple[float, float]] = {"scan": (1.0, 0.0), "lists": (0.6, 0.5), "graph": (0.3, 0.0)}
+# Exponents of the candidate budget and of `rerank` beyond k, where all trials are of one size: about the medians of
+# 1,500 to 12,000 words, patches, clusters and normal noise, of 10 and 100 hits.
+GROWTH: dict[Structure, tuple[float, float]] = {"scan": (1.0, 0.0), "lists": (0.7, 0.4), "graph": (0.6, 0.0)}
 STEEPEST = 1.0  # exponent: no search compares more than a share of the items that stays the same
 # CPU nanoseconds of building, of an item: rounded from 16,000 word vectors.
 NS_PER_ENCODED_VALUE, NS_PER_CELL_VALUE, NS_PER_LINKED_ITEM = 100.0, 400.0, 250_000.0
@@ -135,9 +144,10 @@ def forecast(trials: Sequence[Trial], items: int, features: int, k: int) -> Fore
     smallest, largest = (pick(trials, key=lambda trial: trial.items) for pick in (min, max))
     candidate, growth = largest.candidate, items / largest.items
     times, (budget_power, rerank_power) = largest.items / smallest.items, GROWTH[candidate.structure]
-    budget_power = _exponent(budget_power, smallest.candidates, largest.candidates, times)
-    rerank_power = _exponent(rerank_power, smallest.rerank, largest.rerank, times)
-    budget, reranked = largest.candidates * growth**budget_power, int(largest.rerank * growth**rerank_power)
+    budget_power = _exponent(budget_power, smallest.candidates - k, largest.candidates - k, times)
+    rerank_power = _exponent(rerank_power, smallest.rerank - k, largest.rerank - k, times)
+    budget = k + (largest.candidates - k) * growth**budget_power
+    reranked = k + int((largest.rerank - k) * growth**rerank_power)
     exhaustive = candidate.structure == "scan" or largest.candidates >= largest.items
     budget = items if exhaustive else min(max(int(budget), k), items)
     work = _scaled(largest.work, items, growth)
@@ -188,6 +198,14 @@ def choose(
     }
     reason = why[prefer] if best.reached else f"none reaches the target, it has the highest recall, {best.recall:.3f}"
     return ranked, reason
+
+
+def least_ns(candidate: Candidate, features: int, k: int) -> float:
+    """Return the nanoseconds that a query takes at least, however easy the data are."""
+    reranked = NS_PER_RERANKED_ITEM + NS_PER_RERANKED_VALUE * features
+    if candidate.structure == "graph":
+        return NS_PER_WALK + k * (NS_PER_VISITED_NODE + reranked)
+    return NS_PER_LISTS + k * (NS_PER_CANDIDATE + reranked)
 
 
 def build_ns(candidate: Candidate, items: int, features: int) -> float:

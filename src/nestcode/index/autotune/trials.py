@@ -1,9 +1,8 @@
 """Trials: candidates are built on a sample of the rows and tuned to the target recall of held-out queries."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from nestcode.coders import Coder
 from nestcode.coders.base import Metric
 from nestcode.codes import Codes
 from nestcode.fork import lazy_property
-from nestcode.index.autotune.candidates import Candidate
+from nestcode.index.autotune.candidates import Candidate, Kind
 from nestcode.index.autotune.choice import Trial
 from nestcode.index.compaction import MIN_GRAPH
 from nestcode.search.evaluation import RecallTrials, TrueDistances, without_own
@@ -95,36 +94,53 @@ class Sample:
 
 
 def run_trials(
-    sample: Sample, candidates: Iterable[Candidate], target: float, seed: int, report: Callable[[str], None]
+    sample: Sample,
+    candidates: Sequence[Candidate],
+    worth: Callable[[Candidate], bool],
+    target: float,
+    seed: int,
+    report: Callable[[str], None],
 ) -> Iterator[Trial]:
     """Yield what each candidate needs to reach the target on a sample.
 
     One coder of each kind is fitted, and narrower codes are its prefixes.
+
+    Args:
+        sample: rows and queries.
+        candidates: in the order of their trials.
+        worth: whether a candidate is worth its trial, by what was yielded before.
+        target: the recall.
+        seed: of the coders.
+        report: is given a line for each trial.
+
     """
+    fitted: dict[Kind, tuple[Coder, Codes]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of unallocated bits and missed targets: what is chosen warns
-        for kind, alike in groupby(candidates, key=lambda one: one.kind):
-            some = list(alike)
-            coder: Coder = kind(max(one.width for one in some), sample.metric, seed=seed).fit(sample.rows)
-            codes = coder.encode(sample.rows)
-            for candidate in some:
-                index = _built(candidate, coder, codes, sample)
-                found, plan = tune(index, sample, target)
-                trial = Trial(
-                    candidate,
-                    len(sample.rows),
-                    found.recall,
-                    found.standard_error,
-                    reaches(found, target),
-                    found.candidates,
-                    found.rerank,
-                    found.compared,
-                    plan.work,
-                    index.nbytes,
-                )
-                cost = f"recall {found.recall:.3f}, {found.ns / 1e3:,.0f} us a query"
-                report(f"{len(sample.rows):,} rows: {candidate}: {cost}")
-                yield trial
+        for candidate in candidates:
+            if not worth(candidate):
+                continue
+            kind = candidate.kind
+            if kind not in fitted:
+                width = max(one.width for one in candidates if one.kind is kind)
+                coder: Coder = kind(width, sample.metric, seed=seed).fit(sample.rows)
+                fitted[kind] = coder, coder.encode(sample.rows)
+            index = _built(candidate, *fitted[kind], sample)
+            found, plan = tune(index, sample, target)
+            cost = f"recall {found.recall:.3f}, {found.ns / 1e3:,.0f} us a query"
+            report(f"{len(sample.rows):,} rows: {candidate}: {cost}")
+            yield Trial(
+                candidate,
+                len(sample.rows),
+                found.recall,
+                found.standard_error,
+                reaches(found, target),
+                found.candidates,
+                found.rerank,
+                found.compared,
+                plan.work,
+                index.nbytes,
+            )
 
 
 def _built(candidate: Candidate, coder: Coder, codes: Codes, sample: Sample) -> "Index":
