@@ -23,6 +23,7 @@ BUILD = ROOT / "build" / "fuzz"
 TARGETS = {
     "stream": "entropy-coded blocks of streams",
     "image": "bitstreams of images",
+    "residual": "residuals of lossless images",
     "segment": "arrays of an index's segments",
     "graph": "graphs of an index",
 }

@@ -10,6 +10,7 @@
 #include "arrays.hpp"
 #include "nestcode/image_decoder.hpp"
 #include "nestcode/image_encoder.hpp"
+#include "nestcode/image_residual.hpp"
 #include "nestcode/restoration.hpp"
 
 namespace {
@@ -163,6 +164,45 @@ void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, st
     }
 }
 
+void check_residual(std::size_t height, std::size_t width, std::size_t channels) {
+    if (height == 0 || width == 0 || channels == 0 || channels > nestcode::kChannelKinds)
+        throw nb::value_error("pixels must be (height, width, channels), of 1 to 4 channels");
+}
+template <class Pixel>
+nb::bytes encode_residual(const Array<const Pixel, 3>& shown, const Array<const Pixel, 3>& pixels) {
+    const std::size_t height = shown.shape(0), width = shown.shape(1), channels = shown.shape(2);
+    check_residual(height, width, channels);
+    if (pixels.shape(0) != height || pixels.shape(1) != width || pixels.shape(2) != channels)
+        throw nb::value_error("shown and original pixels must have the same shape");
+    std::vector<std::uint8_t> bytes;
+    {
+        nb::gil_scoped_release released;
+        bytes = nestcode::encode_residual(height, width, channels, shown.data(), pixels.data());
+    }
+    return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// Of pixels of 8 or of 16 bits, in an array that Python keeps alive.
+struct ResidualDecoder {
+    std::variant<nestcode::ResidualDecoder<std::uint8_t>, nestcode::ResidualDecoder<std::uint16_t>> decoder;
+
+    std::size_t lines() const {
+        return std::visit([](const auto& one) { return one.lines(); }, decoder);
+    }
+    void feed(const nb::bytes& bytes) {
+        const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+        const std::size_t count = bytes.size();
+        nb::gil_scoped_release released;
+        std::visit([&](auto& one) { one.feed(data, count); }, decoder);
+    }
+};
+template <class Pixel>
+void make_residual_decoder(ResidualDecoder* self, const Array<Pixel, 3>& pixels) {
+    const std::size_t height = pixels.shape(0), width = pixels.shape(1), channels = pixels.shape(2);
+    check_residual(height, width, channels);
+    new (self) ResidualDecoder{nestcode::ResidualDecoder<Pixel>(height, width, channels, pixels.data())};
+}
+
 using Rows = std::vector<std::vector<float>>;
 
 template <std::size_t kRows, std::size_t kColumns>
@@ -230,6 +270,11 @@ void add_images(nb::module_& m) {
         .def_prop_ro("passes", &ImageDecoder::passes, "How many of the 45 coding passes arrived.")
         .def_prop_ro("weight", &ImageDecoder::weight, "The weight of the first channel's quantizer step.")
         .def_prop_ro("known", &ImageDecoder::known, "What is known of each coefficient.");
+    nb::class_<ResidualDecoder>(m, "ResidualDecoder", "Turns shown pixels into those of the image, in place.")
+        .def("__init__", &make_residual_decoder<std::uint8_t>, "pixels"_a.noconvert(), nb::keep_alive<1, 2>())
+        .def("__init__", &make_residual_decoder<std::uint16_t>, "pixels"_a.noconvert(), nb::keep_alive<1, 2>())
+        .def("feed", &ResidualDecoder::feed, "data"_a, "Append bytes and decode as far as they reach.")
+        .def_prop_ro("lines", &ResidualDecoder::lines, "How many lines of pixels are those of the image.");
     nb::class_<RestorationNetwork>(m, "RestorationNetwork", "The network that refines images, in 8-bit integers.")
         .def("__init__", &make_network, "blocks"_a, "layers"_a, "simd"_a = "")
         .def("correct", &correct, "pixels"_a.noconvert(), "scales"_a.noconvert(), "biases"_a.noconvert(),
@@ -237,6 +282,9 @@ void add_images(nb::module_& m) {
              "Write the correction of pixels, computed for a view of them.");
     m.def("image_filter_weights", &filter_weights,
           "Return the weights of the filter of decoded images: of luma by class, and of chroma.");
+    m.def("encode_residual", &encode_residual<std::uint8_t>, "shown"_a.noconvert(), "pixels"_a.noconvert(),
+          "Return what turns shown pixels into those of the image, as bytes.");
+    m.def("encode_residual", &encode_residual<std::uint16_t>, "shown"_a.noconvert(), "pixels"_a.noconvert());
     m.def("image_model_sizes", &model_sizes, "version"_a, "Return the sizes of the arrays that a model is saved as.");
     m.def("quantize_coefficients", &quantize, "coefficients"_a.noconvert(), "step"_a, "weight"_a, "out"_a.noconvert(),
           "Quantize coefficients, and return the squared error in steps.");

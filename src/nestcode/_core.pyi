@@ -804,6 +804,16 @@ class ImageDecoder:
         (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant coefficient.
         """
 
+class ResidualDecoder:
+    """Turns shown pixels, (height, width, channels), into those of the image, in place."""
+
+    def __init__(self, pixels: NDArray[np.uint8 | np.uint16]) -> None: ...
+    def feed(self, data: bytes) -> None:
+        """Append bytes and decode as far as they reach."""
+    @property
+    def lines(self) -> int:
+        """How many lines of pixels are those of the image."""
+
 class RestorationNetwork:
     """The network that refines images, in 8-bit integers."""
 
@@ -845,6 +855,9 @@ def quantize_coefficients(
 
     Both arrays are (rows, columns, 16, 16). Magnitudes are taken to be in the middle of their interval.
     """
+
+def encode_residual(shown: NDArray[np.uint8 | np.uint16], pixels: NDArray[np.uint8 | np.uint16]) -> bytes:
+    """Return what turns shown pixels, (height, width, channels), into those of the image, as bytes."""
 
 def encode_image(
     model: ImageModel,

@@ -107,6 +107,20 @@ def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None
     assert metrics.psnr(PIECE[..., 1].astype(np.uint16) * 257, read(out / "sixteen.png")) > 40
 
 
+def test_a_lossless_stream_gives_back_all_pixels(photos: Path, tmp_path: Path) -> None:
+    stream, out = tmp_path / "photos.nest", tmp_path / "out"
+    facts = json.loads(fine("compress", photos, "-o", stream, "--lossless", "--json"))
+    assert facts["bytes"] < facts["raw_bytes"]
+    assert "of a lossless stream arrived, the images bit for bit" in fine("info", stream)
+    fine("decompress", stream, "-o", out)
+    for name in ("below/gray", "color", "opacity", "sixteen"):
+        assert np.array_equal(read(photos / f"{name}.png"), read(out / f"{name}.png")), name
+    assert np.array_equal(np.asarray(Image.open(photos / "palette.png").convert("RGB")), read(out / "palette.png"))
+    assert "--bpp and --lossless exclude each other" in misused(
+        "compress", photos, "-o", stream, "--force", "--bpp", 1, "--lossless"
+    )
+
+
 def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "some.nest", tmp_path / "out"
     fine("compress", photos / "color.png", photos / "below" / "gray.png", "-o", stream)

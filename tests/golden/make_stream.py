@@ -39,7 +39,7 @@ SHAPES = {"wide.png": (130, 140, 3), "below/grey.png": (35, 9), "opacity.png": (
 
 
 MANY = [bytes(range(200)), b"", bytes(range(200)), b"another"]
-PROFILES = {1: [b""] * 4, 2: MANY, 3: MANY, 4: MANY}  # by version
+PROFILES = {1: [b""] * 4, 2: MANY, 3: MANY, 4: MANY, 5: MANY}  # by version
 
 
 def images(version: int) -> list[Image]:
@@ -82,9 +82,9 @@ def bitstreams(data: bytes, arrived: int) -> dict[tuple[int, ...], bytes]:
 
 def decoders(data: bytes, arrived: int) -> list[ImageDecoder]:
     """Decoders of the images of a stream, fed with the first `arrived` bytes of its payload."""
-    out = []
-    for shape, part in bitstreams(data, arrived).items():
-        out.append(ImageDecoder(blank_of(data), shape))
+    out, entries = [], parse_image_header(memoryview(data)).entries
+    for entry, part in zip(entries, bitstreams(data, arrived).values(), strict=True):
+        out.append(ImageDecoder(blank_of(data), entry.shape, f"u{entry.depth // 8}", lossy=entry.lossy))
         out[-1].feed(part)
     return out
 
@@ -99,7 +99,7 @@ def make_images() -> None:
     path = HERE / f"images-v{IMAGES_VERSION}.nest"
     check_new(path)
     made, profiles = images(IMAGES_VERSION), PROFILES[IMAGES_VERSION]
-    data = compress_images(made, blank(), names=list(SHAPES), profiles=profiles, tune="ssim")
+    data = compress_images(made, blank(), names=list(SHAPES), profiles=profiles, tune="ssim", lossless=True)
     header = parse_image_header(memoryview(data))
     path.write_bytes(data)
     held = {

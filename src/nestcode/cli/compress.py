@@ -54,6 +54,9 @@ def compress(
     budget: Annotated[str | None, typer.Option(help="Size of the stream in bytes, such as 2MB.")] = None,
     psnr: Annotated[float | None, typer.Option(help="PSNR that each image reaches, in dB.")] = None,
     ssim: Annotated[float | None, typer.Option(help="SSIM that the luma of each image reaches, below 1.")] = None,
+    lossless: Annotated[
+        bool, typer.Option("--lossless", help="Keep images bit for bit; prefixes are previews.")
+    ] = False,
     max_error: Annotated[
         float | None, typer.Option(callback=check_positive, help="Mean squared error that vectors reach.")
     ] = None,
@@ -67,7 +70,7 @@ def compress(
     """Compress images or vectors to a stream. Every prefix that includes its header decodes.
 
     Images keep 16 bits per channel and their ICC profiles, and are rotated by their EXIF orientation. One of --bpp,
-    --budget, --psnr and --ssim truncates them; --length, --budget and --max-error truncate vectors.
+    --budget, --psnr and --ssim truncates them; with --lossless the whole stream is the images bit for bit. --length, --budget and --max-error truncate vectors.
     """
     if fit and coder is not None:
         raise typer.BadParameter("--fit and --coder exclude each other: leave out --coder, or --fit")
@@ -84,7 +87,7 @@ def compress(
     if tune is not None and vectors:
         raise typer.BadParameter(f"--tune is for images, got {tune} with vectors: leave it out")
     rates = {"--bpp": bpp, "--budget": budget, "--psnr": psnr, "--ssim": ssim}
-    given = [name for name, value in rates.items() if value is not None]
+    given = [name for name, value in rates.items() if value is not None] + ["--lossless"] * lossless
     for name, value in {"--length": length, "--max-error": max_error}.items():
         if value is not None and not vectors:
             raise typer.BadParameter(
@@ -110,6 +113,7 @@ def compress(
                 "ssim": ssim,
                 "profiles": profiles,
                 "tune": tune or "psnr",
+                "lossless": lossless,
             }
             sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, threads=threads, **kept, **shared)
         raw, in_files, in_coder = sizes

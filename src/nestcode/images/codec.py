@@ -180,10 +180,17 @@ class ImageDecoder:
     ...     decoder.feed(data[first : first + 100])
     >>> bool((decoder.image() == codec.decode(data, image.shape)).all())
     True
+
+    The bitstream of a lossless image ends after `lossy` bytes, and its residual follows.
     """
 
     def __init__(
-        self, codec: ImageCodec, shape: Sequence[int], dtype: DTypeLike = np.uint8, flags: int = FLAGS
+        self,
+        codec: ImageCodec,
+        shape: Sequence[int],
+        dtype: DTypeLike = np.uint8,
+        flags: int = FLAGS,
+        lossy: int = UNLIMITED,
     ) -> None:
         self.shape, self.dtype, self._unknown = check_shape(shape), np.dtype(dtype), FLAGS & ~flags
         if self.dtype not in SCALES:
@@ -191,9 +198,14 @@ class ImageDecoder:
         codec.check_fitted()
         self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
         self._finest = codec.step
+        self._lossy = lossy  # bytes that are missing before the residual
+        self._exact: Image | None = None  # the image as far as its residual arrived
+        self._residual: _core.ResidualDecoder | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the bitstream."""
+        """Take the next bytes of the bitstream, and of the residual behind it."""
+        data, residual = data[: self._lossy], data[self._lossy :]
+        self._lossy -= len(data)
         if data and data[0] & self._unknown:
             raise DamagedFile(
                 f"an image of this stream's version begins with no flags {self._unknown}, got the byte {data[0]}: "
@@ -205,6 +217,11 @@ class ImageDecoder:
             raise DamagedFile(
                 f"an image has at most {MAX_PLANES} bit planes, got {self._decoder.planes}: send it again"
             )
+        if residual:
+            if self._exact is None or self._residual is None:
+                self._exact = self._shown(None)
+                self._residual = _core.ResidualDecoder(self._exact.reshape(*self.shape[:2], -1))
+            self._residual.feed(residual)
 
     @property
     def step(self) -> float:
@@ -219,8 +236,19 @@ class ImageDecoder:
 
         It is filtered, unless it is refined or smaller. At 1/2, 1/4 or 1/8 only that share of each block's frequencies
         is transformed. A pixel is the mean of a square of pixels without the others; squares at the lower and right
-        edge may reach beyond the image.
+        edge may reach beyond the image. At scale 1 lines whose residual arrived are those of the original.
         """
+        if self._exact is None or self._residual is None or scale != 1:
+            return self._shown(refiner, scale, filtered=filtered)
+        lines = self._residual.lines
+        if refiner is None or lines == len(self._exact):
+            return self._exact.copy()
+        out = self._shown(refiner)
+        out[:lines] = self._exact[:lines]
+        return out
+
+    def _shown(self, refiner: Refiner | None, scale: float = 1, *, filtered: bool = True) -> Image:
+        """Return the image without its residual."""
         out = np.empty(scaled_shape(self.shape, check_scale(scale, refiner)), dtype=self.dtype)
         self._decoder.write(out.reshape(-1), round(1 / scale), filtered=filtered and refiner is None)
         return out if refiner is None else refiner.refine(out, self.step)

@@ -4,8 +4,9 @@
 
 The table, deflated JSON, has the names and shapes of the images and how many bytes each of them has in each coding
 pass; since version 2 also their bit depths and ICC profiles. Since version 3 bitstreams may begin with the bit planes
-of their subbands and with weights; since version 4 codecs may have additive context models. `docs/format.md` documents
-it. No value is used before it is checked.
+of their subbands and with weights; since version 4 codecs may have additive context models. Version 5 is that of
+lossless streams, which have one pass more: the residuals of all images. `docs/format.md` documents it. No value is used
+before it is checked.
 """
 
 import json
@@ -32,7 +33,7 @@ from nestcode.images.codec import FLAGS
 from nestcode.images.image import check_shape
 from nestcode.images.lapped_dct import BLOCK
 
-VERSION = 4
+VERSION, LOSSY_VERSION = 5, 4  # of streams with residuals, and without
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedded codec and of payload, fingerprint
 ROTATED = 0x80  # the only flag of a bitstream up to version 2
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 images
@@ -59,6 +60,16 @@ class Entry:
         return self.shape[0] * self.shape[1]
 
     @property
+    def lossy(self) -> int:
+        """The bytes of its bitstream up to the residual."""
+        return self.sizes[PASSES - 1]
+
+    @property
+    def residual(self) -> int:
+        """The bytes of its residual."""
+        return self.sizes[-1] - self.lossy
+
+    @property
     def nbytes(self) -> int:
         """The bytes of its decoded pixels."""
         return math.prod(self.shape) * self.depth // 8
@@ -76,6 +87,7 @@ class ImageStreamHeader(Layout):
     entries: tuple[Entry, ...]
     quality: tuple[int, ...]  # expected PSNR of all images after each pass, in tenths of a decibel
     coder: str  # fingerprint of the codec
+    lossless: bool = False  # whether the last pass is one more, of the residuals
     written: bytes = b""  # the header as it was read
 
     @lazy_property
@@ -97,7 +109,7 @@ class ImageStreamHeader(Layout):
             raise InvalidInput(f"a table must have at most {MAX_TABLE} bytes, got {len(text)}: make several streams")
         packed = zlib.compress(text, 9)
         start = FIXED.pack(
-            IMAGES_MAGIC, VERSION, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
+            IMAGES_MAGIC, VERSION if self.lossless else LOSSY_VERSION, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
         ) + packed  # fmt: skip
         return start + zlib.crc32(start).to_bytes(4, "little")
 
@@ -106,10 +118,15 @@ class ImageStreamHeader(Layout):
         """The flags that the first byte of an image may have, by the version of the stream."""
         return FLAGS if not self.written or FIXED.unpack(self.written[: FIXED.size])[1] >= 3 else ROTATED
 
+    @property
+    def passes(self) -> int:
+        """The number of passes."""
+        return PASSES + self.lossless
+
     @lazy_property
     def sizes(self) -> Sizes:
         """Bytes of each image up to the end of each pass."""
-        return np.array([entry.sizes for entry in self.entries], dtype=np.int64).reshape(-1, PASSES)
+        return np.array([entry.sizes for entry in self.entries], dtype=np.int64).reshape(-1, self.passes)
 
     @lazy_property
     def pass_sizes(self) -> Sizes:
@@ -120,7 +137,7 @@ class ImageStreamHeader(Layout):
     def pass_starts(self) -> Sizes:
         """Where in the payload each pass of each image begins."""
         order = self.pass_sizes.T.ravel()
-        return (np.cumsum(order) - order).reshape(PASSES, -1).T
+        return (np.cumsum(order) - order).reshape(self.passes, -1).T
 
     @lazy_property
     def pixels(self) -> int:
@@ -180,7 +197,7 @@ def lay_out(header: ImageStreamHeader, embedded: bytes, read: Callable[[int, sli
     starts = np.concatenate([np.zeros((len(header.entries), 1), dtype=np.int64), header.sizes], axis=1)
     yield from header.seal(
         read(image, slice(int(starts[image, k]), int(starts[image, k + 1])))
-        for k in range(PASSES)
+        for k in range(header.passes)
         for image in range(len(header.entries))
     )
 
@@ -214,7 +231,7 @@ def parse_image_header(data: memoryview | FileView) -> ImageStreamHeader:
         raise DamagedFile(f"the stream's table does not sum to {payload} bytes of payload: restore a copy")
     header = ImageStreamHeader(
         entries=entries, quality=quality, coder=fingerprint.hex(), payload=payload, embedded=embedded,
-        written=bytes(data[: end + 4]),
+        lossless=version > LOSSY_VERSION, written=bytes(data[: end + 4]),
     )  # fmt: skip
     if len(data) < header.size:
         raise TruncatedHeader(header.size, len(data))
@@ -231,7 +248,7 @@ def _parse_table(table: bytes, version: int) -> tuple[tuple[Entry, ...], tuple[i
     if not isinstance(parsed, list) or len(parsed) != parts or not all(isinstance(part, list) for part in parsed):
         raise ValueError("it is not a list of images and a list of qualities, and since version 2 a list of profiles")
     rows, quality, encoded = parsed if version > 1 else (*parsed, [])
-    if len(quality) != PASSES or not all(type(value) is int and abs(value) < 10_000 for value in quality):
+    if len(quality) != _passes(version) or not all(type(value) is int and abs(value) < 10_000 for value in quality):
         raise ValueError("qualities are not one for each pass")
     profiles = [_parse_profile(profile) for profile in encoded]
     entries = tuple(_parse_entry(row, profiles, version) for row in rows)
@@ -247,7 +264,7 @@ def _parse_entry(row: Any, profiles: list[bytes], version: int) -> Entry:
             "an image is a name, a shape and the sizes of its passes, and since version 2 a depth and a profile"
         )
     name, shape, sizes, depth, profile = row if version > 1 else (*row, 8, None)
-    if len(sizes) != PASSES or not all(type(size) is int and 0 <= size < 1 << 40 for size in sizes):
+    if len(sizes) != _passes(version) or not all(type(size) is int and 0 <= size < 1 << 40 for size in sizes):
         raise ValueError("the sizes of an image are not one for each pass")
     if not all(type(side) is int and side < 1 << 31 for side in shape):
         raise ValueError("a shape is not made of integers")
@@ -259,6 +276,10 @@ def _parse_entry(row: Any, profiles: list[bytes], version: int) -> Entry:
         check_name(name), check_shape(shape), tuple(np.cumsum(sizes, dtype=np.int64).tolist()), depth,
         b"" if profile is None else profiles[profile],
     )  # fmt: skip
+
+
+def _passes(version: int) -> int:
+    return PASSES + (version > LOSSY_VERSION)
 
 
 def _parse_profile(text: Any) -> bytes:

@@ -29,6 +29,7 @@ class ImageStreamInfo(StreamInfo):
     profiles: tuple[int, ...]  # bytes of ICC profiles, 0 for none
     full_bpp: float  # bits per pixel of the whole stream's payload
     bpp: float  # bits per pixel that arrived
+    lossless: bool  # whether the whole stream has the images bit for bit
 
     def __str__(self) -> str:
         shown = [
@@ -41,11 +42,16 @@ class ImageStreamInfo(StreamInfo):
         lines = [
             f"{self.count} image{'s' * (self.count != 1)}{': ' if shown else ''}{', '.join(shown[:3])}"
             f"{', …' if self.count > 3 else ''}",
-            f"{self.bpp:.3g} of {self.full_bpp:.3g} bpp arrived, expected PSNR "
-            f"{-10 * math.log10(self.expected_error):.1f} dB",
+            f"{self.bpp:.3g} of {self.full_bpp:.3g} bpp{' of a lossless stream' * self.lossless} arrived, "
+            f"{self._quality()}",
             *self.payload_lines("ImageCodec"),
         ]
         return "\n".join(lines)
+
+    def _quality(self) -> str:
+        if self.expected_error == 0:
+            return "the images bit for bit"
+        return f"expected PSNR {-10 * math.log10(self.expected_error):.1f} dB"
 
 
 def image_stream_info(data: Buffer | FileView, codec: Any = None) -> ImageStreamInfo:
@@ -74,12 +80,14 @@ def image_stream_info(data: Buffer | FileView, codec: Any = None) -> ImageStream
 
 def describe(header: ImageStreamHeader, blocks: StoredBlocks) -> ImageStreamInfo:
     """Return what is known of a stream of images whose blocks are verified."""
+    whole = header.lossless and blocks.bits == 8 * header.payload
     return ImageStreamInfo(
         header_bytes=header.size, total_bytes=header.total, count=len(header.entries),
         names=tuple(entry.name for entry in header.entries), shapes=tuple(entry.shape for entry in header.entries),
         depths=tuple(entry.depth for entry in header.entries),
         profiles=tuple(len(entry.profile) for entry in header.entries),
         full_bpp=header.bpp(8 * header.payload), bpp=header.bpp(blocks.bits),
-        expected_error=header.error_at(blocks.bits // 8), coder=header.coder, embedded=header.embedded > 0,
+        lossless=header.lossless, expected_error=0.0 if whole else header.error_at(blocks.bits // 8),
+        coder=header.coder, embedded=header.embedded > 0,
         verified=blocks.verified, unverified=blocks.unverified, damaged=blocks.damaged, trailing=blocks.trailing,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nestcode import metrics
+from nestcode import _core, metrics
 from nestcode.arrays import check_int
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import thread_count
@@ -39,6 +39,8 @@ COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
 STRIPS = 20  # bytes for each coefficient of a row of blocks while pixels are reconstructed and filtered
 MODEL = 1 << 20  # bytes of the context model of a decoder, at most: of a codec of version 1
 SPARE = 1.25  # more than its share of the bytes that an image is encoded to at first
+RESIDUAL = 1 << 20  # bytes of the model of a residual for each channel
+PREVIEW_STEP = 32  # of the quantizer where residuals begin: 35 to 41 dB
 SAMPLE = 12  # bytes of memory of an encoder for each value of a pixel, about
 MAX_PSNR = 100  # dB
 SECANTS = 8  # steps of the secant method before bisection
@@ -57,6 +59,7 @@ def compress_images(
     budget: int | None = None,
     psnr: float | None = None,
     ssim: float | None = None,
+    lossless: bool = False,
     threads: int | None = 1,
 ) -> bytes:
     """Return images of any size as a stream: truncated anywhere after its header it decodes, each further byte helps.
@@ -82,9 +85,15 @@ def compress_images(
         budget: keep at most this many bytes, header included.
         psnr: keep what each image needs for this PSNR in dB, of all its channels.
         ssim: keep what each image needs for this SSIM, of its luma.
+        lossless: keep the images bit for bit; every prefix is a preview.
         threads: how many images are encoded at once; None is one for each core. The stream is the same.
 
-    At most one of `bpp`, `budget`, `psnr` and `ssim` may be given.
+    At most one of `bpp`, `budget`, `psnr`, `ssim` and `lossless` may be given. A lossless stream begins with
+    the lossy one, up to about 38 dB; what follows makes the lines of each image exact, from the first to the last.
+
+    >>> data = compress_images([image], lossless=True)
+    >>> bool((decompress_images(data)[0] == image).all()), len(data) < image.nbytes / 2
+    (True, True)
     """
     for given, what in ((names, "names"), (profiles, "profiles")):
         if given is not None and len(given) != len(images):
@@ -94,7 +103,7 @@ def compress_images(
             f"images must be a list of arrays, got {type(images).__name__}: put one into [image], several into "
             "list(images)"
         )
-    encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), tune=tune, embed=embed)
+    encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim, lossless), tune=tune, embed=embed)
     named = [str(k) for k in range(len(images))] if names is None else names
     items = list(zip(named, images, profiles or [b""] * len(images), strict=True))
     bitstreams = encoder.add_list(items, threads)
@@ -164,7 +173,7 @@ def decode_image(
     """Return one image from the first `arrived` bytes of payload."""
     data = b"".join(blocks.read(part.start, part.stop).tobytes() for part in header.slices(image, arrived))
     entry = header.entries[image]
-    decoder = ImageDecoder(codec, entry.shape, DEPTHS[entry.depth], header.flags)
+    decoder = ImageDecoder(codec, entry.shape, DEPTHS[entry.depth], header.flags, entry.lossy)
     decoder.feed(data)
     return decoder.image(refiner, scale=scale)
 
@@ -177,11 +186,16 @@ class Target:
     budget: int | None = None  # bytes, header included
     psnr: float | None = None  # dB
     ssim: float | None = None
+    lossless: bool = False
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self).items() if value is not None]
+        if not isinstance(self.lossless, bool):
+            raise InvalidInput(f"lossless must be True or False, got {self.lossless!r}")
+        given = [name for name, value in vars(self).items() if value is not None and value is not False]
         if len(given) > 1:
-            raise InvalidInput(f"at most one of bpp, budget, psnr and ssim may be given, got {' and '.join(given)}")
+            raise InvalidInput(
+                f"at most one of bpp, budget, psnr, ssim and lossless may be given, got {' and '.join(given)}"
+            )
         if self.bpp is not None:
             check_bpp(self.bpp)
         if self.budget is not None:
@@ -221,6 +235,8 @@ def _colors(image: Image) -> Image:
 
 def _too_short(encoded: Sequence[tuple[Entry, Bitstream]], payload: int) -> list[int]:
     """Return the images that stopped at a limit before so many bytes of payload, as far as their layout is known."""
+    if payload == UNLIMITED:
+        return []
     entries = tuple(entry for entry, _ in encoded)
     layout = ImageStreamHeader(entries=entries, quality=(), coder="", payload=payload, embedded=0)
     ends = layout.pass_starts + layout.pass_sizes
@@ -242,7 +258,7 @@ class ImageStreamEncoder:
         self._codec.check_fitted()
         self._target, self._tune, self._embed = target, check_tune(tune), embed
         self._entries: list[Entry] = []
-        self._errors = np.zeros(PASSES)  # squared errors of all values, after each pass
+        self._errors = np.zeros(PASSES + target.lossless)  # squared errors of all values, after each pass
         self._values = 0
         self._names: set[str] = set()
 
@@ -279,7 +295,9 @@ class ImageStreamEncoder:
         def encode(limited: tuple[Item, int]) -> tuple[Entry, Bitstream]:
             (name, image, profile), limit = limited
             name, profile = check_name(name), check_profile(profile)
-            _warn_of_few_bits(name, check_image(image))
+            check_image(image)
+            if not self._target.lossless:
+                _warn_of_few_bits(name, image)
             bitstream = self._encode(name, image, limit)
             return Entry(name, image.shape, bitstream.sizes, 8 * image.itemsize, profile), bitstream
 
@@ -298,6 +316,8 @@ class ImageStreamEncoder:
 
     def _encode(self, name: str, image: Image, limit: int) -> Bitstream:
         """Return the bitstream of an image up to a limit, or truncated to the quality that each image is to have."""
+        if self._target.lossless:
+            return self._encode_lossless(image)
         wanted = self._target.ssim if self._target.psnr is None else self._target.psnr
         if wanted is None:
             encoded = self._codec.encode_passes(image, limit, tune=self._tune)
@@ -308,6 +328,24 @@ class ImageStreamEncoder:
         # In the middle of a pass the error is measured: some passes of few bytes remove much.
         errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, shown) / 10), LEAST_ERROR)
         return Bitstream(encoded.data[:size], tuple(sizes.tolist()), tuple(errors.tolist()))
+
+    def _encode_lossless(self, image: Image) -> Bitstream:
+        """Return the bitstream of an image up to a preview, and behind it the residual as one more pass."""
+        finer = max(0, int(math.log2(PREVIEW_STEP / self._codec.step)))  # bit planes behind the preview
+        passes, limit = PASSES - 3 * finer, 1 + math.prod(image.shape[:2]) // 16  # 0.5 bpp
+        while True:
+            encoded = self._codec.encode_passes(image, limit, tune=self._tune)
+            if encoded.complete >= passes:
+                break
+            limit *= 2
+        sizes = encoded.sizes[:passes] + encoded.sizes[passes - 1 : passes] * (PASSES - passes)
+        preview = encoded.data[: sizes[-1]]
+        shown = self._codec.decode(preview, image.shape, image.dtype)
+        pixels = [np.ascontiguousarray(one).reshape(*image.shape[:2], -1) for one in (shown, image)]
+        data = preview + _core.encode_residual(*pixels)
+        errors = np.maximum(encoded.errors, LEAST_ERROR)
+        errors[passes - 1 :] = max(255**2 * 10 ** (-metrics.psnr(image, shown) / 10), LEAST_ERROR)
+        return Bitstream(data, (*sizes, len(data)), (*errors.tolist(), 0.0))
 
     def _reach(self, name: str, image: Image, wanted: float) -> tuple[Bitstream, int, Image]:
         """Return a bitstream, how many of its bytes reach the target's quality, and what these decode to.
@@ -367,6 +405,7 @@ class ImageStreamEncoder:
         header = ImageStreamHeader(
             entries=tuple(self._entries), quality=quality, coder=record.fingerprint,
             payload=sum(entry.sizes[-1] for entry in self._entries), embedded=len(embedded),
+            lossless=self._target.lossless,
         )  # fmt: skip
         if self._target.bpp is not None:
             header = header.truncate(header.bytes_at(self._target.bpp))
@@ -413,7 +452,10 @@ def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: An
 def decoder_memory(entry: Entry) -> int:
     """Return the bytes of memory that decoding an image takes beside its pixels."""
     strips = STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK)
-    return COEFFICIENT * entry.coefficients + MODEL + strips
+    exact = 0
+    if entry.residual:  # a second copy of the pixels, bytes that are joined and copied, models
+        exact = entry.nbytes + 3 * entry.residual + RESIDUAL * (*entry.shape, 1)[2]
+    return COEFFICIENT * entry.coefficients + MODEL + strips + exact
 
 
 def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> int:

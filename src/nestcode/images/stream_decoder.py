@@ -70,7 +70,7 @@ class _ArrivingImages(ArrivingBlocks):
 
     def _reset(self) -> None:
         self._decoders = [
-            ImageDecoder(self._codec, entry.shape, DEPTHS[entry.depth], self.header.flags)
+            ImageDecoder(self._codec, entry.shape, DEPTHS[entry.depth], self.header.flags, entry.lossy)
             for entry in self.header.entries
         ]
         self._decoded: list[Image | None] = [None] * len(self._decoders)

@@ -31,7 +31,7 @@ class ImageStreamWriter(SpooledWriter):
 
     Args:
         path: the file; an existing one is replaced once the new one is complete.
-        codec, embed, tune, bpp, budget, psnr, ssim: as `compress_images` takes them.
+        codec, embed, tune, bpp, budget, psnr, ssim, lossless: as `compress_images` takes them.
 
     """
 
@@ -46,8 +46,10 @@ class ImageStreamWriter(SpooledWriter):
         budget: int | None = None,
         psnr: float | None = None,
         ssim: float | None = None,
+        lossless: bool = False,
     ) -> None:
-        self._encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), tune=tune, embed=embed)
+        target = Target(bpp, budget, psnr, ssim, lossless)
+        self._encoder = ImageStreamEncoder(codec, target, tune=tune, embed=embed)
         self._starts = [0]  # of the bitstreams in the spool
         super().__init__(path)
 

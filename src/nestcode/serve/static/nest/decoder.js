@@ -1,10 +1,11 @@
 // The progressive decoder of image streams: header, checksums and passes here, pixels in WebAssembly (nest.wasm).
 //
-// The twin of nestcode.images.ImageStreamDecoder: the same pixels, bit for bit, and the same errors. docs/format.md
-// documents the format.
+// The twin of nestcode.images.ImageStreamDecoder: the same pixels, bit for bit, and the same errors; but of
+// lossless streams it shows the lossy preview, without the residuals. docs/format.md documents the format.
 
 const MAGIC = "\x89NESP\r\n\x1a", ITEMS_MAGIC = "\x89NEST\r\n\x1a";
-const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 4;
+const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 5;
+const LOSSY_VERSION = 4; // later ones have one more pass, of residuals
 const MAX_TABLE = 2 ** 24, MAX_PLANES = 15, MAX_NAME = 1000;
 const COEFFICIENT = 6n, STRIPS = 20n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
 const KIND = "PictureCoder", CODEC_VERSION = 2; // of a codec in files
@@ -274,6 +275,9 @@ class Arrival {
         this.left = entries[this.image].sizes[this.pass];
       }
       const part = piece.subarray(0, this.left);
+      this.left -= part.length;
+      piece = piece.subarray(part.length);
+      if (this.pass === PASSES) continue; // residuals: what is shown is the preview before them
       if (!this.begun[this.image] && part[0] & this.header.unknown)
         throw new DamagedFile(
           `an image of this stream's version begins with no flags ${this.header.unknown}, got the byte ${part[0]}: ` +
@@ -284,8 +288,6 @@ class Arrival {
       if (planes)
         throw new DamagedFile(`an image has at most ${MAX_PLANES} bit planes, got ${planes}: send it again`);
       this.decoded[this.image] = null;
-      this.left -= part.length;
-      piece = piece.subarray(part.length);
     }
   }
 
@@ -360,13 +362,14 @@ async function parseTable(table, version) {
   const integer = (value, low, high) => Number.isInteger(value) && value >= low && value < high;
   check(lists(parsed, version === 1 ? 2 : 3), "it is not a list of images and a list of qualities");
   const [rows, quality] = parsed;
-  const sound = quality.length === PASSES && quality.every((value) => integer(value, -9999, 10000));
+  const passes = PASSES + (version > LOSSY_VERSION);
+  const sound = quality.length === passes && quality.every((value) => integer(value, -9999, 10000));
   check(sound, "qualities are not one for each pass");
   for (const row of rows) {
     const whole = Array.isArray(row) && row.length === (version === 1 ? 3 : 5) && lists(row.slice(1, 3), 2);
     check(whole, "an image is a name, a shape and the sizes of its passes");
     const [name, shape, sizes, depth = 8] = row;
-    const counted = sizes.length === PASSES && sizes.every((size) => integer(size, 0, 2 ** 40));
+    const counted = sizes.length === passes && sizes.every((size) => integer(size, 0, 2 ** 40));
     check(counted, "the sizes of an image are not one for each pass");
     const sides = shape.length > 1 && shape.length < 4 && shape.every((side) => integer(side, 1, 2 ** 31));
     check(sides && (shape[2] ?? 1) <= 4, "a shape is not that of an image");
