@@ -1,5 +1,6 @@
 """Lossless streams: the whole is the original bit for bit, and every prefix is a preview."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ KINDS = ("flat", "gradient", "noise", "few", "extremes", "photo")
 def some_image(kind: str, shape: tuple[int, ...], dtype: type[Any], seed: int) -> Image:
     rng, most = np.random.default_rng(seed), np.iinfo(dtype).max
     if kind == "photo":
-        return crop(shape, seed).astype(dtype) * dtype(most // 255)
+        return np.asarray(crop(shape, seed).astype(dtype) * dtype(most // 255), dtype=dtype)
     grids = np.indices(shape).sum(axis=0)
     values = {
         "flat": np.full(shape, rng.integers(0, most + 1)),
@@ -36,7 +37,7 @@ def some_image(kind: str, shape: tuple[int, ...], dtype: type[Any], seed: int) -
         "few": rng.choice(rng.integers(0, most + 1, 3), shape),
         "extremes": rng.choice([0, most], shape),
     }
-    return values[kind].astype(dtype)
+    return np.asarray(values[kind], dtype=dtype)
 
 
 shapes = st.one_of(
@@ -91,7 +92,7 @@ def test_lines_become_exact_from_the_first_to_the_last() -> None:
         errors.append(float(np.mean((shown.astype(float) - image) ** 2)))
         assert stream_info(data).expected_error == 0
     assert exact == len(image)
-    assert all(later <= before * 1.01 for before, later in zip(errors, errors[1:], strict=False))
+    assert all(later <= before * 1.01 for before, later in itertools.pairwise(errors))
 
 
 def test_damage_in_the_residual_leaves_a_preview_and_exact_lines_before_it() -> None:

@@ -54,9 +54,7 @@ def compress(
     budget: Annotated[str | None, typer.Option(help="Size of the stream in bytes, such as 2MB.")] = None,
     psnr: Annotated[float | None, typer.Option(help="PSNR that each image reaches, in dB.")] = None,
     ssim: Annotated[float | None, typer.Option(help="SSIM that the luma of each image reaches, below 1.")] = None,
-    lossless: Annotated[
-        bool, typer.Option("--lossless", help="Keep images bit for bit; prefixes are previews.")
-    ] = False,
+    lossless: Annotated[bool, typer.Option("--lossless", help="Keep images bit for bit.")] = False,
     max_error: Annotated[
         float | None, typer.Option(callback=check_positive, help="Mean squared error that vectors reach.")
     ] = None,
@@ -70,7 +68,8 @@ def compress(
     """Compress images or vectors to a stream. Every prefix that includes its header decodes.
 
     Images keep 16 bits per channel and their ICC profiles, and are rotated by their EXIF orientation. One of --bpp,
-    --budget, --psnr and --ssim truncates them; with --lossless the whole stream is the images bit for bit. --length, --budget and --max-error truncate vectors.
+    --budget, --psnr and --ssim truncates them, or --lossless keeps them bit for bit; --length, --budget and --max-error
+    truncate vectors.
     """
     if fit and coder is not None:
         raise typer.BadParameter("--fit and --coder exclude each other: leave out --coder, or --fit")

@@ -109,7 +109,8 @@ class ImageStreamHeader(Layout):
             raise InvalidInput(f"a table must have at most {MAX_TABLE} bytes, got {len(text)}: make several streams")
         packed = zlib.compress(text, 9)
         start = FIXED.pack(
-            IMAGES_MAGIC, VERSION if self.lossless else LOSSY_VERSION, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
+            IMAGES_MAGIC, VERSION if self.lossless else LOSSY_VERSION, len(packed), self.embedded, self.payload,
+            bytes.fromhex(self.coder),
         ) + packed  # fmt: skip
         return start + zlib.crc32(start).to_bytes(4, "little")
 
