@@ -3,6 +3,7 @@
 Rows are checked once, processed in pieces that fit the cache, and become float32 only after centering.
 """
 
+import math
 import operator
 import os
 import sys
@@ -31,6 +32,10 @@ FLOAT32_MAX = np.finfo(np.float32).max
 LARGEST = 1e36  # of values that are not L2-normalized: their differences and norms fit float32 too
 LARGEST_SQUARE = 1e37  # squared norm of a vector whose distances fit float32
 SMALLEST_SQUARE = 1e-36  # squared distance of items from their mean whose parts fit float32
+INT64_MAX = 2**63 - 1
+MOST_SAMPLES = 2**31 - 1  # random values that are drawn at once
+MOST_SEED = 2**128 - 1  # as NumPy draws seeds
+SHOWN = 40  # characters of a value in an error
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
 
@@ -183,10 +188,10 @@ def squared_norms(rows: Floats) -> NDArray[np.float64]:
     return norms
 
 
-def check_int(value: Any, name: str, least: int) -> int:
-    """Return the value as an int of at least `least`, or raise an error that names it.
+def check_int(value: Any, name: str, least: int, most: int | None = INT64_MAX) -> int:
+    """Return the value as Python's int, from `least` to `most`, or raise an error that names it.
 
-    >>> check_int(3, "width", least=1)
+    >>> check_int(np.uint8(3), "width", least=1)
     3
     """
     try:
@@ -194,10 +199,58 @@ def check_int(value: Any, name: str, least: int) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise InvalidInput(f"{name} must be an integer of at least {least}, got {value!r}") from None
+        raise InvalidInput(f"{name} must be an integer of at least {least}, got {shown(value)}") from None
     if number < least:
-        raise InvalidInput(f"{name} must be an integer of at least {least}, got {number}")
+        raise InvalidInput(f"{name} must be an integer of at least {least}, got {shown(number)}")
+    if most is not None and number > most:
+        raise InvalidInput(f"{name} must be at most {most:,}, got {shown(number)}: give a smaller one")
     return number
+
+
+def check_budget(value: Any, name: str, least: int = 1) -> int:
+    """Return a number of items as an int; beyond what any index holds, all numbers mean all items.
+
+    >>> check_budget(10**400, "candidates") == INT64_MAX
+    True
+    """
+    return min(check_int(value, name, least, most=None), INT64_MAX)
+
+
+def check_seed(seed: Any) -> int:
+    """Return the seed of a random generator as an int, or raise an error.
+
+    >>> check_seed(2**100) == 2**100
+    True
+    """
+    return check_int(seed, "seed", least=0, most=MOST_SEED)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, Python's or NumPy's, that a float holds: finite, and no bool.
+
+    >>> is_number(np.float32(0.5)), is_number(float("nan")), is_number(10**400), is_number("3")
+    (True, False, False, False)
+    """
+    try:
+        numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        return numeric and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value for an error: an integer may have thousands of digits, an array many rows.
+
+    >>> shown(2.5), shown(10**400), shown([0] * 1000)
+    ('2.5', 'an integer of 1,329 bits', '[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,…')
+    """
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"{'a negative' if value < 0 else 'an'} integer of {value.bit_length():,} bits"
+    try:
+        text = repr(value)
+    except ValueError:  # of the digits of an integer in it
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True) -> Ids:

@@ -141,7 +141,8 @@ class Codes:
             bits: how many; at most 56 and at most the width.
 
         """
-        if check_int(bits, "bits", least=0) > min(self._width, 56):
+        bits = check_int(bits, "bits", least=0)
+        if bits > min(self._width, 56):
             raise InvalidInput(
                 f"bits must be at most 56 and at most the code's width {self._width}, got {bits}: take fewer bits"
             )

@@ -23,8 +23,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import check_int
+from nestcode.arrays import MOST_SAMPLES, check_int, shown
 from nestcode.errors import InvalidInput
+
+MAX_WIDTH = 1 << 24  # bits of a code, each with a probability in memory
 
 
 class Lengths(ABC):
@@ -62,7 +64,7 @@ class Lengths(ABC):
         >>> Uniform().survival(4)
         array([1.  , 0.75, 0.5 , 0.25])
         """
-        width = check_int(width, "width", least=1)
+        width = check_int(width, "width", least=1, most=MAX_WIDTH)
         return self._survival(np.arange(1, width + 1), width)
 
     def pmf(self, width: int) -> NDArray[np.float64]:
@@ -89,7 +91,7 @@ class Lengths(ABC):
         >>> Uniform().covers(8), Empirical([0, 0, 1]).covers(3)
         (True, False)
         """
-        return bool(self._support(check_int(width, "width", least=1)).all())
+        return bool(self._support(check_int(width, "width", least=1, most=MAX_WIDTH)).all())
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         return self.pmf(width) > 0
@@ -100,7 +102,7 @@ class Lengths(ABC):
         >>> Geometric(0.5).sample(8, width=4, rng=np.random.default_rng(0))
         array([2, 1, 1, 1, 3, 4, 2, 2])
         """
-        n = check_int(n, "n", least=0)
+        n = check_int(n, "n", least=0, most=MOST_SAMPLES)
         if not isinstance(rng, np.random.Generator):
             raise InvalidInput(
                 f"rng must be a numpy.random.Generator, got {rng!r}: np.random.default_rng(seed) makes one"
@@ -132,11 +134,11 @@ class Geometric(Lengths):
     def __post_init__(self) -> None:
         try:
             decay = float(self.decay)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             decay = float("nan")
         if not 0 < decay < 1:
             raise InvalidInput(
-                f"decay must lie strictly between 0 and 1, got {self.decay!r}: 0.97 keeps 33 bits on average"
+                f"decay must lie strictly between 0 and 1, got {shown(self.decay)}: 0.97 keeps 33 bits on average"
             )
         object.__setattr__(self, "decay", decay)
 
@@ -306,8 +308,8 @@ def _check_weights(weights: ArrayLike) -> NDArray[np.float64]:
     """Return weights as an array, or raise unless they are finite, not negative and not all 0."""
     try:
         array = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"weights must be a list of numbers, got {weights!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(f"weights must be a list of numbers, got {shown(weights)}") from None
     if array.ndim != 1 or array.size == 0:
         raise InvalidInput(f"weights must be a list of at least one number, got an array of shape {array.shape}")
     with np.errstate(over="ignore"):

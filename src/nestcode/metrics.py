@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, Ids, as_float64, check_int, check_rows
+from nestcode.arrays import Doubles, Ids, as_float64, check_int, check_rows, is_number, shown
 from nestcode.errors import InvalidInput, import_extra
 
 ITEM_BLOCK = 8192  # rows converted to float64 at a time
@@ -44,7 +44,8 @@ def exact_neighbors(
     targets, rows = check_rows(queries), check_rows(items)
     if targets.shape[1] != rows.shape[1]:
         raise InvalidInput(f"queries must have the items' {rows.shape[1]} features, got {targets.shape[1]}")
-    if check_int(k, "k", least=1) > len(rows):
+    k = check_int(k, "k", least=1)
+    if k > len(rows):
         raise InvalidInput(f"k must be at most the number of items {len(rows)}, got {k}: give a smaller k")
     if metric not in ("l2", "cosine", "inner"):
         raise InvalidInput(f'metric must be "l2", "cosine" or "inner", got {metric!r}')
@@ -126,10 +127,12 @@ def psnr(original: ArrayLike, decoded: ArrayLike, peak: float | None = None) -> 
     a, b = _same_shape(original, decoded)
     if peak is None:
         peak = 1.0 if a.dtype.kind == "f" else PEAKS.get(a.dtype)
-    if peak is None or not peak > 0:
-        raise InvalidInput(f"peak must be above 0 and given for {a.dtype} images, got {peak}: pass peak=255 or so")
+    if peak is None or not is_number(peak) or not peak > 0:
+        raise InvalidInput(
+            f"peak must be above 0 and given for {a.dtype} images, got {shown(peak)}: pass peak=255 or so"
+        )
     error = distortion(a, b)
-    return float("inf") if error == 0 else float(10 * np.log10(peak**2 / error))
+    return float("inf") if error == 0 else float(20 * np.log10(float(peak)) - 10 * np.log10(error))
 
 
 def ssim(original: ArrayLike, decoded: ArrayLike) -> float:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import center, pieces
+from nestcode.arrays import center, check_seed, pieces
 from nestcode.coders.adaptive.coder import AdaptiveCoder
 from nestcode.coders.base import Metric, Selection, check_settings
 from nestcode.coders.cell.coder import CellCoder
@@ -92,6 +92,7 @@ def fit(
         first = next(pieces(X), None)
         width = WIDTHS[goal] if first is None else min(WIDTHS[goal], MAX_BITS_PER_FEATURE * max(first.shape[1], 1))
     check_settings(width, metric, seed)
+    seed = check_seed(seed)
     candidates: list[Choice] = [kind(width, metric, seed=seed) for kind in CANDIDATES[goal]]
     report = to_stderr if verbose else to_nobody
     selection = _select(X, candidates, goal, report)

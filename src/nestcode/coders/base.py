@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import CORES, Doubles, Floats, check_int
+from nestcode.arrays import CORES, Doubles, Floats, check_int, check_seed
 from nestcode.coders.estimator import Estimator
 from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.codes import Codes
@@ -237,7 +237,7 @@ def check_settings(width: Any, metric: Any, seed: Any = 0) -> None:
     """Raise unless the settings that coders share are valid."""
     if check_int(width, "width", least=1) > MOST_BITS:
         raise InvalidInput(f"width must be at most {MOST_BITS} bits, got {width}: fit a narrower coder")
-    check_int(seed, "seed", least=0)
+    check_seed(seed)
     if metric not in ("l2", "cosine"):
         raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
 

@@ -19,9 +19,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import CORES, PIECE, Bytes, Doubles, Floats, check_rows, multiply, pieces, project
+from nestcode.arrays import CORES, PIECE, Bytes, Doubles, Floats, check_int, check_rows, multiply, pieces, project
 from nestcode.coders.base import Coder, Layout, Metric, Projection, Selection, error_at, warn_of_unallocated_bits
-from nestcode.codes import Codes
+from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays, Record
 
@@ -150,12 +150,12 @@ class ProjectedCoder(Coder, Generic[Model]):
 
     def layout(self, length: int) -> Layout:
         """Return how the first `length` bits of a code decode."""
-        return self._fitted().layout(length)
+        return self._fitted().layout(check_int(length, "length", least=0, most=self.width_))
 
     def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """Return the coefficients that codes of any length decode to, (n, directions)."""
         self.check_codes(codes)
-        return self._fitted().decode(codes, threads)
+        return self._fitted().decode(codes, thread_count(threads))
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""

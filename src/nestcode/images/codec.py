@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nestcode import _core
-from nestcode.arrays import Floats, check_int
+from nestcode.arrays import Floats, check_int, is_number, shown
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images.bitplanes import (
@@ -66,8 +66,8 @@ class ImageCodec(Storable):
     VERSION = 2
 
     def __init__(self, step: float = 4.0) -> None:
-        if isinstance(step, bool) or not isinstance(step, int | float) or not 1 <= step <= 1000:
-            raise InvalidInput(f"step must be between 1 and 1000 pixel values, got {step!r}: 4 is a good choice")
+        if not is_number(step) or not 1 <= step <= 1000:
+            raise InvalidInput(f"step must be between 1 and 1000 pixel values, got {shown(step)}: 4 is a good choice")
         self.step = float(step)
         self._is_fitted = False
         self._model = _core.ImageModel()
@@ -95,7 +95,8 @@ class ImageCodec(Storable):
     def encode_passes(self, image: Image, limit: int = UNLIMITED, *, tune: Tune = "psnr") -> Bitstream:
         """Return the bitstream of an image, or its first `limit` bytes, with rate and error after each coding pass."""
         self.check_fitted()
-        return self._encode(image, self._model, limit, check_tune(tune), adapt=False, measure=True)
+        most = check_int(limit, "limit", least=0)
+        return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=True)
 
     def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8, *, scale: float = 1) -> Image:
         """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray.
@@ -264,8 +265,8 @@ def check_refiner(refiner: Any) -> Refiner | None:
 
 def check_scale(scale: Any, refiner: Refiner | None = None) -> float:
     """Return the scale, or raise if it is none, or below 1 with a refiner."""
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or scale not in REDUCED:
-        raise InvalidInput(f"scale must be 1, 1/2, 1/4 or 1/8, got {scale!r}: resize what is decoded")
+    if not is_number(scale) or scale not in REDUCED:
+        raise InvalidInput(f"scale must be 1, 1/2, 1/4 or 1/8, got {shown(scale)}: resize what is decoded")
     if scale != 1 and refiner is not None:
         raise InvalidInput(f"a refiner takes images of scale 1, got {scale:g}: leave out one of them")
-    return scale
+    return float(scale)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode.arrays import is_number, shown
 from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
@@ -186,8 +187,10 @@ class ImageStreamHeader(Layout):
 
 def check_bpp(bpp: float) -> float:
     """Return a rate in bits per pixel, or raise an error that says why it is none."""
-    if isinstance(bpp, bool) or not isinstance(bpp, int | float | np.number) or not 0 <= bpp < math.inf:
-        raise InvalidInput(f"bpp must be a number of bits per pixel of at least 0, got {bpp!r}: 0.5 is a good choice")
+    if not is_number(bpp) or bpp < 0:
+        raise InvalidInput(
+            f"bpp must be a number of bits per pixel of at least 0, got {shown(bpp)}: 0.5 is a good choice"
+        )
     return float(bpp)
 
 

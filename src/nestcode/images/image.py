@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.images.bitplanes import CHANNELS
 
@@ -46,7 +47,7 @@ def check_tune(tune: Any) -> Tune:
 
 def check_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape, or raise if it is not the shape of an image."""
-    sizes = tuple(int(size) for size in shape)
+    sizes = tuple(check_int(size, "a side of an image", least=0) for size in shape)
     if len(sizes) not in (2, 3) or min(sizes) < 1 or (len(sizes) == 3 and sizes[2] not in CHANNELS):
         raise InvalidInput(
             f"an image must be (height, width) or (height, width, channels) with 1 to 4 channels, got shape {sizes}: "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nestcode import _core, metrics
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import thread_count
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
@@ -201,9 +201,11 @@ class Target:
         if self.budget is not None:
             check_int(self.budget, "budget", least=0)
         if self.psnr is not None and not _is_between(self.psnr, 0, MAX_PSNR):
-            raise InvalidInput(f"psnr must be above 0 and below {MAX_PSNR} dB, got {self.psnr!r}: 35 is a good choice")
+            raise InvalidInput(
+                f"psnr must be above 0 and below {MAX_PSNR} dB, got {shown(self.psnr)}: 35 is a good choice"
+            )
         if self.ssim is not None and not _is_between(self.ssim, 0, 1):
-            raise InvalidInput(f"ssim must be above 0 and below 1, got {self.ssim!r}: 0.95 is a good choice")
+            raise InvalidInput(f"ssim must be above 0 and below 1, got {shown(self.ssim)}: 0.95 is a good choice")
 
     def most_bytes(self, pixels: int) -> int:
         """Return how many bytes of payload images of so many pixels take at most."""
@@ -213,7 +215,7 @@ class Target:
 
 
 def _is_between(value: Any, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
+    return is_number(value) and low < value < high
 
 
 def _warn_of_few_bits(name: str, image: Image) -> None:

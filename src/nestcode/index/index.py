@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import SMALLEST_SQUARE, Ids, check_ids, check_int, next_ids
+from nestcode.arrays import SMALLEST_SQUARE, Ids, check_ids, check_int, check_seed, next_ids
 from nestcode.coders import Coder
 from nestcode.coders.auto import to_nobody, to_stderr
 from nestcode.coders.base import Metric, Selection
@@ -383,7 +383,8 @@ class Index(IndexReader):
         and so does what `tune` chose for the longer codes: tune again for as much recall. Running searches keep the
             bits that they began with; files keep all bits until `commit()`.
         """
-        if check_int(width, "width", least=1) > self.width:
+        width = check_int(width, "width", least=1)
+        if width > self.width:
             raise InvalidInput(f"truncate shortens codes of {self.width} bits, got {width}: give fewer bits")
         self._check_writable()
         self._live.truncate(width)
@@ -451,8 +452,8 @@ class Index(IndexReader):
         """
         from nestcode.index.health import TARGET, check_health
 
-        check_int(k, "k", least=1)
-        check_int(queries, "queries", least=1)
+        k, queries = check_int(k, "k", least=1), check_int(queries, "queries", least=1)
+        seed = check_seed(seed)
         asked = self.choice.recall if isinstance(self.choice, Choice) else TARGET
         return check_health(self, k, asked if target_recall is None else check_recall(target_recall), queries, seed)
 

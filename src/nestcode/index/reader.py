@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Floats, Ids, as_array, check_ids
+from nestcode.arrays import Floats, Ids, as_array, check_ids, check_int, is_number, shown
 from nestcode.coders import Coder
 from nestcode.codes import Codes, is_single
 from nestcode.errors import InvalidInput
@@ -536,7 +536,7 @@ class IndexReader:
         filter: Filtering | None,  # noqa: A002
         **options: Any,
     ) -> RecallTrials:
-        allowed = EVERYTHING if filter is None else self.filter(filter)
+        k, allowed = check_int(k, "k", least=1), EVERYTHING if filter is None else self.filter(filter)
         options = {"metric": metric, "filter": allowed, **options}
         by_codes = isinstance(queries, Codes) or options["rank"] == "hamming"
         given = options["vectors"] if exact is None else exact
@@ -584,8 +584,8 @@ class IndexReader:
 
 def check_recall(target: float) -> float:
     """Return a target recall, or raise."""
-    if not isinstance(target, float | int | np.floating) or not 0 < target <= 1:
-        raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target!r}: 0.95 is 95 %")
+    if not is_number(target) or not 0 < target <= 1:
+        raise InvalidInput(f"target_recall must be above 0 and at most 1, got {shown(target)}: 0.95 is 95 %")
     return float(target)
 
 

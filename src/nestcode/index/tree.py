@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids, StoredIds, check_ids, check_int
+from nestcode.arrays import Ids, StoredIds, check_budget, check_ids, is_number, shown
 from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
@@ -220,13 +220,13 @@ class PrefixTree(Forest):
         """Return the first `limit` items whose codes are at least `code`, ascending."""
         self._check_query(code)
         first = self._position(key_of(code))
-        return self._scan(slice(first, first + check_int(limit, "limit", least=1)))
+        return self._scan(slice(first, first + check_budget(limit, "limit")))
 
     def descend(self, code: Codes, limit: int) -> Scan:
         """Return the last `limit` items whose codes are less than `code`, descending."""
         self._check_query(code)
         end = self._position(key_of(code))
-        return self._scan(np.arange(max(0, end - check_int(limit, "limit", least=1)), end)[::-1])
+        return self._scan(np.arange(max(0, end - check_budget(limit, "limit")), end)[::-1])
 
     def range(self, prefix: Codes) -> Scan:
         """Return all items whose codes begin with `prefix`, ascending."""
@@ -252,12 +252,12 @@ def least_members(size: int | None, fraction: float | None, count: int) -> int:
     if (size is None) == (fraction is None):
         raise InvalidInput(
             f"give either size, the fewest members accepted, or fraction, their share of all items, "
-            f"got size={size} and fraction={fraction}"
+            f"got size={shown(size)} and fraction={shown(fraction)}"
         )
     if fraction is None:
-        return min(check_int(size, "size", least=1), 2**63)
-    if not isinstance(fraction, float | int | np.floating) or fraction is True or not 0 < fraction <= 1:
-        raise InvalidInput(f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 is 1 % of the items")
+        return check_budget(size, "size")
+    if not is_number(fraction) or not 0 < fraction <= 1:
+        raise InvalidInput(f"fraction must be above 0 and at most 1, got {shown(fraction)}: 0.01 is 1 % of the items")
     least = max(1, ceil(fraction * count))
     # 7 of 25 items are 0.28 of them, but 0.28 * 25 is rounded to more than 7.
     return least - 1 if least > 1 and (least - 1) / count >= fraction else least

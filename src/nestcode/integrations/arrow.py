@@ -19,6 +19,7 @@ from nestcode.arrays import check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
+from nestcode.index.segment import MAX_WIDTH
 from nestcode.storage import write_pieces
 
 import_extra("pyarrow", extra="arrow", purpose="nestcode.integrations.arrow")
@@ -158,7 +159,7 @@ def prefix_range(prefix: Codes, width: int) -> tuple[bytes, bytes]:
         width: bits of the codes in the column.
 
     """
-    width = check_int(width, "width", least=1)
+    width = check_int(width, "width", least=1, most=MAX_WIDTH)
     if not isinstance(prefix, Codes) or len(prefix) != 1 or prefix.width > width:
         raise InvalidInput(
             f"prefix must be one code of at most {width} bits, got {prefix!r}: give codes[0].prefix(12), say"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 AnyPath = str | os.PathLike[str]
 PLAN = "plan.json"  # what the parts in a folder, or a shard, are of
+MOST_PARTS = 1 << 20
 SAMPLE = 1000  # items for each range to split: sizes of ranges are within some 10 % of each other
 COPIED = ("codes", "ids", "vectors", "scales")  # arrays of a shard that a merge reads
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
@@ -77,7 +78,7 @@ def encode_shard(
     """
     known = check_ids(ids)
     whole = items.width if isinstance(items, Codes) and coder is None else None
-    shard = Index(coder, width=width or whole, vectors=vectors)
+    shard = Index(coder, width=whole if width is None else width, vectors=vectors)
     plan: dict[str, Any] = {
         "coder": None if coder is None else coder.fingerprint,
         "width": shard.width,
@@ -125,7 +126,8 @@ def find_splitters(shards: AnyPath | Sequence[AnyPath], parts: int) -> Codes:
         parts: how many ranges.
 
     """
-    count = SAMPLE * check_int(parts, "parts", least=1)
+    parts = _check_parts(parts)
+    count = SAMPLE * parts
     commit = Folders(shards).read()
     packed, marks = [np.empty((0, -(-commit.width // 8)), np.uint8)], [np.empty(0, np.uint64)]
     for segment in commit.segments:
@@ -200,10 +202,15 @@ def merge_shards(shards: AnyPath | Sequence[AnyPath], out: AnyPath, parts: int, 
         graph: build graphs, as `nestcode.Index` does.
 
     """
+    parts = _check_parts(parts)
     splitters = find_splitters(shards, parts)
     check_plan(Path(out), {**_summary(shards), "parts": parts, "graph": graph})
     numbers = range(len(splitters) + 1)
     return [merge_range(shards, splitters, part, part_path(out, part), graph=graph) for part in numbers]
+
+
+def _check_parts(parts: int) -> int:
+    return check_int(parts, "parts", least=1, most=MOST_PARTS)
 
 
 def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None:

@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Literal
 
 from nestcode import _core
-from nestcode.arrays import check_int
+from nestcode.arrays import check_budget, check_int
 from nestcode.fork import lazy_property
 
 NS_PER_SCANNED_VALUE = {"float32": 0.2, "float16": 0.12, "int8": 0.2}  # of a stored vector
@@ -70,20 +70,20 @@ class Effort:
     k: int
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            check_int(value, name, least=1)
+        for name, value in list(vars(self).items()):
+            object.__setattr__(self, name, check_int(value, name, least=1))
 
     def candidates_of(self, count: int) -> int:
         """Return the candidate budget for `count` items."""
-        return self.candidates * max(count, self.items) // self.items
+        return self.candidates * max(check_int(count, "count", least=0), self.items) // self.items
 
     def ef_for(self, k: int) -> int:
         """Return the candidates of a walk for k hits."""
-        return self.candidates * max(k, self.k) // self.k
+        return self.candidates * max(check_int(k, "k", least=1), self.k) // self.k
 
     def rerank_for(self, k: int) -> int:
         """Return how many candidates to rerank for k hits."""
-        return self.rerank * max(k, self.k) // self.k
+        return self.rerank * max(check_int(k, "k", least=1), self.k) // self.k
 
 
 @dataclass(frozen=True)
@@ -224,14 +224,14 @@ def default_candidates(count: int) -> int:
 def choose_candidates(chosen: int | None, count: int, effort: Effort | None = None) -> int:
     """Return the candidate budget of `count` items in lists: what the caller chose, if that is valid."""
     if chosen is not None:
-        return _check_budget(chosen, "candidates", least=min(count, 1))
+        return check_budget(chosen, "candidates", least=min(count, 1))
     return default_candidates(count) if effort is None else effort.candidates_of(count)
 
 
 def choose_rerank(chosen: int | None, k: int, effort: Effort | None = None) -> int:
     """Return how many candidates to rerank at first: what the caller chose, if that is valid, but k at least."""
     if chosen is not None:
-        return max(k, _check_budget(chosen, "rerank"))
+        return max(k, check_budget(chosen, "rerank"))
     return max(RERANKED_PER_HIT * k, RERANKED) if effort is None else max(k, effort.rerank_for(k))
 
 
@@ -314,10 +314,5 @@ def make_plan(
 def _choose_ef(chosen: int | None, k: int, effort: Effort | None) -> int:
     """Return the candidates of a walk: what the caller chose, if that is valid."""
     if chosen is not None:
-        return _check_budget(chosen, "candidates")
+        return check_budget(chosen, "candidates")
     return max(GRAPH_CANDIDATES_PER_HIT * k, GRAPH_CANDIDATES) if effort is None else effort.ef_for(k)
-
-
-def _check_budget(chosen: int, name: str, least: int = 1) -> int:
-    """Return a number of items; beyond what any index holds, all numbers mean all items."""
-    return min(check_int(chosen, name, least), UNBOUNDED)

@@ -65,7 +65,7 @@ class PreparedSnapshot:
         fetched: bool,
     ) -> Plan:
         """Return the plan of a search for the k nearest of `allowed` items, by vectors of a type or by codes."""
-        key = allowed, k, type(k), candidates, type(candidates), rerank, type(rerank), effort, vectors, fetched
+        key = allowed, k, candidates, rerank, effort, vectors, fetched
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= CACHED_PLANS:

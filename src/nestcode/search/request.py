@@ -168,8 +168,8 @@ def encode_to(width: int, items: Codes | ArrayLike, coder: Coder | None, place: 
 
 def check_k(k: int, count: int) -> int:
     """Return k, a number of hits to find among `count` items, or raise."""
-    most = max(count, MAX_MISSING)
-    if check_int(k, "k", least=1) > most:
+    most, k = max(count, MAX_MISSING), check_int(k, "k", least=1)
+    if k > most:
         raise InvalidInput(f"k must be at most {most:,} for an index of {count:,} items, got {k:,}: give a smaller k")
     return k
 

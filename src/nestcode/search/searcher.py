@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from nestcode.arrays import CORES, FLOAT32_MAX
+from nestcode.arrays import CORES, FLOAT32_MAX, check_budget, is_number, shown
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.search.execution import execute
@@ -67,7 +67,7 @@ class Searcher:
     ) -> Hits:
         """Return the k nearest items of each query."""
         selection = self._select(snapshot, request)
-        k = check_k(k, selection.count + len(selection.zeros))
+        k, candidates, rerank = self._check(selection, k, candidates, rerank)
         return self._search(selection, request, k, candidates, rerank, effort)
 
     def explain(
@@ -82,15 +82,16 @@ class Searcher:
         """Return how a search would be executed."""
         request.check()
         selection = self._select(snapshot, request)
-        k = check_k(k, selection.count + len(selection.zeros))
+        k, candidates, rerank = self._check(selection, k, candidates, rerank)
         return self._plan(selection, request, k, candidates, rerank, effort)
 
     def range_search(
         self, snapshot: Snapshot, request: Request, radius: float, candidates: int | None, effort: Effort | None
     ) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
-        if not isinstance(radius, float | int | np.floating | np.integer) or not np.isfinite(radius):
-            raise InvalidInput(f"radius must be a finite number, got {radius!r}")
+        if not is_number(radius):
+            raise InvalidInput(f"radius must be a finite number, got {shown(radius)}")
+        candidates = None if candidates is None else check_budget(candidates, "candidates")
         radius = float(np.float32(np.clip(radius, -FLOAT32_MAX, FLOAT32_MAX)))  # the type of distances
         selection = self._select(snapshot, request)
         found: list[Hits] = [Hits(np.empty(0, np.int64), np.empty(0, np.float32), 0)] * len(request)
@@ -110,6 +111,16 @@ class Searcher:
             if not done.all():
                 waiting.append((queries[~done], min(4 * k, int(hits.compared.max()))))
         return found[0] if request.single else RangeHits(tuple(found))
+
+    @staticmethod
+    def _check(
+        selection: Selection, k: int, candidates: int | None, rerank: int | None
+    ) -> tuple[int, int | None, int | None]:
+        """Return the numbers of a search as Python's, or raise."""
+        k = check_k(k, selection.count + len(selection.zeros))
+        budgets = {"candidates": candidates, "rerank": rerank}
+        candidates, rerank = (None if one is None else check_budget(one, name) for name, one in budgets.items())
+        return k, candidates, rerank
 
     def _search(
         self,

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, check_int
+from nestcode.arrays import Doubles, check_int, is_number, shown
 from nestcode.errors import InvalidInput
 
 Ints = NDArray[np.int64]
@@ -24,6 +24,7 @@ HISTORY = 5  # items that the throughput is estimated from
 SAFETY = 0.8  # the share of the estimated throughput that the ladder uses
 BUFFER = 4  # items that are prefetched
 RUNGS = 7  # a typical bitrate ladder of video services
+MOST_RUNGS = 1000  # of a ladder
 TINY = 1e-9  # rounding errors of times, in periods
 ROUNDING = 1e-6  # rounding errors of sums of bits
 
@@ -158,7 +159,7 @@ def bitrate_ladder(width: int, count: int = RUNGS) -> list[int]:
     [32, 57, 102, 181, 323, 575, 1024]
     """
     width = check_int(width, "width", least=1)
-    count = check_int(count, "count", least=1)
+    count = check_int(count, "count", least=1, most=MOST_RUNGS)
     if count == 1:
         return [width]
     return sorted({max(1, round(width * 32 ** (i / (count - 1) - 1))) for i in range(count)})
@@ -186,8 +187,8 @@ def play_ladder(bits: ArrayLike, rungs: Sequence[int], buffer: int = BUFFER, saf
     ascending = [check_int(rung, "a rung", least=1) for rung in rungs]
     if not ascending or ascending != sorted(set(ascending)):
         raise InvalidInput(f"rungs must be one or more rising lengths, got {list(rungs)}")
-    if not 0 < safety <= 1:
-        raise InvalidInput(f"safety must be above 0 and at most 1, got {safety}")
+    if not is_number(safety) or not 0 < safety <= 1:
+        raise InvalidInput(f"safety must be above 0 and at most 1, got {shown(safety)}")
 
     def choose(throughputs: list[float]) -> int:
         recent = throughputs[-HISTORY:]

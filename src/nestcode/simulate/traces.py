@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles, check_int
+from nestcode.arrays import Doubles, check_int, is_number, shown
 from nestcode.errors import InvalidInput
 
 MAX_VALUE = 1e15  # of a trace: sums stay exact enough
@@ -105,7 +105,7 @@ def markov(periods: int, mean: float, rng: np.random.Generator) -> Doubles:
     >>> np.unique(trace)
     array([ 20., 180.])
     """
-    _check(periods, mean)
+    periods, mean = _check(periods, mean)
     switches = rng.random(periods) < np.append(0.5, np.full(periods - 1, 0.1))
     return np.where(np.cumsum(switches) % 2, 1.8 * mean, 0.2 * mean)
 
@@ -116,7 +116,7 @@ def lognormal(periods: int, mean: float, rng: np.random.Generator) -> Doubles:
     >>> round(float(lognormal(10_000, mean=100, rng=np.random.default_rng(0)).mean()))
     100
     """
-    _check(periods, mean)
+    periods, mean = _check(periods, mean)
     sigma = 0.75
     return rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, periods)
 
@@ -127,7 +127,7 @@ def uniform(periods: int, mean: float, rng: np.random.Generator) -> Doubles:
     >>> bool(uniform(1000, mean=100, rng=np.random.default_rng(0)).max() < 200)
     True
     """
-    _check(periods, mean)
+    periods, mean = _check(periods, mean)
     return rng.uniform(0, 2 * mean, periods)
 
 
@@ -148,10 +148,9 @@ def bits_per_item(trace: Doubles, items: int = 1) -> NDArray[np.int64]:
     return np.minimum(np.floor(np.asarray(trace) / items + 1e-9), MAX_BITS).astype(np.int64)
 
 
-def _check(periods: int, mean: float) -> None:
-    if check_int(periods, "periods", least=1) > MAX_PERIODS:
-        raise InvalidInput(f"periods must be at most {MAX_PERIODS:,}, got {periods}")
+def _check(periods: int, mean: float) -> tuple[int, float]:
     check_positive(mean, "mean")
+    return check_int(periods, "periods", least=1, most=MAX_PERIODS), float(mean)
 
 
 def check_positive(value: float, name: str) -> None:
@@ -159,5 +158,5 @@ def check_positive(value: float, name: str) -> None:
 
     >>> check_positive(0.5, "period")
     """
-    if not 0 < value <= MAX_VALUE:
-        raise InvalidInput(f"{name} must be above 0 and at most {MAX_VALUE:g}, got {value}")
+    if not is_number(value) or not 0 < value <= MAX_VALUE:
+        raise InvalidInput(f"{name} must be above 0 and at most {MAX_VALUE:g}, got {shown(value)}")

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Bytes, Ids, check_ids, check_int
+from nestcode.arrays import Bytes, Ids, check_budget, check_ids, check_int
 from nestcode.coders import Coder, coder_from_record
 from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput
@@ -433,7 +433,7 @@ def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Cod
 
 def _check_limit(value: int, name: str) -> int:
     """Return a number of items, or the most there can be; raise if it is not a positive integer."""
-    return min(check_int(value, name, least=1), MAX_SCANNED_ITEMS)
+    return min(check_budget(value, name), MAX_SCANNED_ITEMS)
 
 
 def batches(items: Scan, size: int) -> Iterator[Scan]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nestcode.arrays import Bytes, Ids
+from nestcode.arrays import Bytes, Ids, check_int
 from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.ordered import Scan
@@ -30,6 +30,7 @@ import lmdb  # noqa: E402
 
 ID_BYTES = 8
 MAP_SIZE = 1 << 40  # bytes of address space; the file grows as it is needed
+LEAST_MAP_SIZE, MOST_MAP_SIZE = 1 << 16, 1 << 46
 
 
 class LmdbStore(CodeStore):
@@ -210,6 +211,7 @@ class LmdbStore(CodeStore):
 
 def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[Any, ...]:
     """Return an environment and its tables of codes, ids and settings."""
+    map_size = check_int(map_size, "map_size", least=LEAST_MAP_SIZE, most=MOST_MAP_SIZE)
     data, locks = Path(path, "data.mdb"), Path(path, "lock.mdb")
     if data.exists():
         check_complete(data)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nestcode.arrays import shown
 from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
@@ -112,7 +113,7 @@ def check_length(length: int | None, width: int) -> int:
     if length is None:
         return width
     if isinstance(length, bool) or not isinstance(length, int | np.integer) or not 0 <= length <= width:
-        raise InvalidInput(f"length must be between 0 and the stream's width {width}, got {length!r}")
+        raise InvalidInput(f"length must be between 0 and the stream's width {width}, got {shown(length)}")
     return int(length)
 
 

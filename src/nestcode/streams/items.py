@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.arrays import is_number, shown
 from nestcode.coders import Coder, coder_from_record, load_coder
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import Codes
@@ -51,10 +52,10 @@ def scale_for(dtype: np.dtype[Any], scale: float | None, fingerprint: str) -> fl
     if scale is None:
         pixels = dtype.kind == "u" and find_pretrained(fingerprint, "items") is not None
         return float(np.iinfo(dtype).max) if pixels else 1.0
-    if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
-        raise InvalidInput(f"scale must be a number, got {scale!r}")
+    if not is_number(scale):
+        raise InvalidInput(f"scale must be a number, got {shown(scale)}")
     if not SCALES[0] <= scale <= SCALES[1]:
-        raise InvalidInput(f"scale must be between {SCALES[0]:g} and {SCALES[1]:g}, got {scale!r}")
+        raise InvalidInput(f"scale must be between {SCALES[0]:g} and {SCALES[1]:g}, got {shown(scale)}")
     return float(scale)
 
 

@@ -13,7 +13,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Floats, as_floats, check_rows
+from nestcode.arrays import Floats, as_floats, check_int, check_rows, is_number, shown
 from nestcode.coders.base import Metric, check_settings
 from nestcode.coders.projected import ProjectedCoder
 from nestcode.coders.rotation.model import RotationModel
@@ -84,8 +84,9 @@ class RotationCoder(ProjectedCoder[RotationModel]):
             confidence: of the bound, over random rotations; between 0 and 1.
 
         """
-        if not 0 < confidence < 1:
-            raise InvalidInput(f"confidence must be between 0 and 1, got {confidence}: give 0.99, for example")
+        if not is_number(confidence) or not 0 < confidence < 1:
+            raise InvalidInput(f"confidence must be between 0 and 1, got {shown(confidence)}: give 0.99, for example")
+        length = check_int(length, "length", least=0)
         share = self._explained(length)
         return sqrt(2 * log(2 / (1 - confidence))) * self._fitted().estimate_deviation(length) if share < 1 else 0.0
 

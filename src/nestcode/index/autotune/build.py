@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Ids, check_ids, check_int, check_rows
+from nestcode.arrays import Ids, check_ids, check_int, check_rows, check_seed, is_number, shown
 from nestcode.coders import Coder, LinearCoder, ResidualCoder
 from nestcode.coders.base import Metric, Selection, check_settings
 from nestcode.errors import InvalidInput
@@ -57,16 +57,17 @@ class Wish:
     seconds: float | None
 
     def __post_init__(self) -> None:
-        check_settings(1, self.metric, self.seed)
-        check_int(self.k, "k", least=1)
-        if not _is_number(self.recall) or not 0 < self.recall <= 1:
-            raise InvalidInput(f"recall must be above 0 and at most 1, got {self.recall!r}: 0.95 is 95 %")
-        if self.max_bytes is not None and (not _is_number(self.max_bytes) or not self.max_bytes > 0):
-            raise InvalidInput(f"max_bytes must be a positive number of bytes an item, got {self.max_bytes!r}")
+        check_settings(1, self.metric)
+        for name, value in (("seed", check_seed(self.seed)), ("k", check_int(self.k, "k", least=1))):
+            object.__setattr__(self, name, value)
+        if not is_number(self.recall) or not 0 < self.recall <= 1:
+            raise InvalidInput(f"recall must be above 0 and at most 1, got {shown(self.recall)}: 0.95 is 95 %")
+        if self.max_bytes is not None and (not is_number(self.max_bytes) or not self.max_bytes > 0):
+            raise InvalidInput(f"max_bytes must be a positive number of bytes an item, got {shown(self.max_bytes)}")
         if self.prefer not in get_args(Preference):
             raise InvalidInput(f"prefer must be one of {', '.join(get_args(Preference))}, got {self.prefer!r}")
-        if self.seconds is not None and (not _is_number(self.seconds) or not self.seconds >= 0):
-            raise InvalidInput(f"seconds must be a number of at least 0, got {self.seconds!r}")
+        if self.seconds is not None and (not is_number(self.seconds) or not self.seconds >= 0):
+            raise InvalidInput(f"seconds must be a number of at least 0, got {shown(self.seconds)}")
 
 
 def build(
@@ -382,7 +383,3 @@ class Interruption:
             signal.signal(signal.SIGINT, self._before)
         self.came |= kind is KeyboardInterrupt
         return kind is KeyboardInterrupt
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Floats, Ids
+from nestcode.arrays import Floats, Ids, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import RangeHits
 from nestcode.search.scorer import SearchMetric
@@ -25,8 +25,10 @@ def scores(distances: Floats, ids: Ids, metric: SearchMetric) -> Floats:
 
 def radius_of(thresh: float, metric: SearchMetric) -> float:
     """Return our distance at which FAISS's score is `thresh`."""
-    if not isinstance(thresh, float | int | np.floating | np.integer) or np.isnan(thresh):
-        raise InvalidInput(f"thresh must be a number, got {thresh!r}: give a squared distance, or a similarity")
+    infinite = isinstance(thresh, float | np.floating) and np.isinf(thresh)
+    if not infinite and not is_number(thresh):
+        raise InvalidInput(f"thresh must be a number, got {shown(thresh)}: give a squared distance, or a similarity")
+    thresh = float(thresh)
     distance = thresh if metric == "l2" else -thresh if metric == "inner" else 2 - 2 * thresh
     return float(np.clip(distance, -MISSING, MISSING))
 

@@ -26,6 +26,8 @@ from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import VectorFormat, VectorType
 from nestcode.storage import Arrays, Record, read_record, write_record
 
+MOST_FEATURES = 2**31 - 1
+
 EFFORT = Effort(candidates=5_000, items=10_000, rerank=200, k=10)  # who replaces an exact index expects high recall
 
 
@@ -70,7 +72,7 @@ class NestedIndex:
         rows_to_fit: int = 10_000,
         vectors: VectorType | None = "float32",
     ) -> None:
-        self.d = check_int(d, "d", least=1)
+        self.d = check_int(d, "d", least=1, most=MOST_FEATURES)
         self.metric: SearchMetric = ("l2" if coder is None else coder.metric_) if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
@@ -266,13 +268,13 @@ class NestedIndex:
         array([[1., 2.],
                [3., 4.]], dtype=float32)
         """
-        first = check_int(n0, "n0", least=0)
+        first, ni = check_int(n0, "n0", least=0), check_int(ni, "ni", least=-1)
         if ni == -1 and self.next_id != self.ntotal:
             raise InvalidInput(
                 f"ids must be consecutive from 0 to {self.ntotal - 1}, but some were removed or are your own: "
                 "give ni, or the ids to reconstruct_batch"
             )
-        count = max(self.ntotal - first, 0) if ni == -1 else check_int(ni, "ni", least=0)
+        count = max(self.ntotal - first, 0) if ni == -1 else ni
         if count > self.ntotal:
             raise InvalidInput(f"ni must be at most the number of items {self.ntotal}, got {ni}: leave it out for all")
         return self.reconstruct_batch(range(first, first + count))
