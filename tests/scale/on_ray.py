@@ -181,8 +181,9 @@ def actors_and_a_node_die_without_a_wrong_or_lost_answer(folder: Path, remove_no
             ray.kill(cluster.actors()[1][1])
             answered(found, 50)
             recovered(cluster, 2)
-            pid = process_of(cluster, 0, 0)
-            os.kill(pid, signal.SIGSTOP)
+            pid, other = (process_of(cluster, 0, replica) for replica in range(2))
+            os.kill(other, signal.SIGKILL)
+            os.kill(pid, signal.SIGSTOP)  # so that requests wait here until the other one has started
             answered(found, 50)
             os.kill(pid, signal.SIGCONT)
             assert cluster.metrics()[0]["hedges"]

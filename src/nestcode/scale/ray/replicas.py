@@ -8,6 +8,7 @@ request ──▶ a replica of each part ──▶ answer
 """
 
 import os
+import pickle
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from nestcode.scale.ray.part import Part
 
 RECENT_ANSWERS, LEAST_ANSWERS = 256, 20  # whose times tell the p95, and how many there must be
 HEDGE_QUANTILE, LEAST_HEDGE_SECONDS = 0.95, 0.01
+INLINE_BYTES = 1 << 16  # of a request: larger ones lie in Ray's object store once
 PROBE_SECONDS = 0.05  # between looks at replicas where a part has none that answers
 LOOK_SECONDS = 0.25  # between looks at answers, where one of them may be an error
 OF_THE_PART = (DamagedFile, OSError, MemoryError, Unavailable)  # errors that another replica may not have
@@ -41,9 +43,16 @@ class PartActor:
         self._path, self._memory, self._lock = path, memory, threading.Lock()
         self._part: Part | None = None
 
-    def answer(self, commit: str | None, method: str, *arguments: Any) -> Any:
-        """Return what a method of the part returns, if it has the commit that the cluster began with."""
+    def answer(self, commit: str | None, request: bytes) -> Any:
+        """Return what a method of the part returns, if it has the commit that the cluster began with.
+
+        Args:
+            commit: of the part; None takes any.
+            request: the name of the method and its arguments, pickled.
+
+        """
         part = self._open()
+        method, *arguments = pickle.loads(request)
         if commit not in (None, part.commit):
             raise Unavailable(f"{self._path} holds another commit than the cluster opened: call refresh() to show it")
         try:
@@ -107,8 +116,7 @@ class Share:
     arguments: tuple[Any, ...]
     flights: dict[Any, tuple[Replica, Any, float]] = field(default_factory=dict)  # replica, actor, start
     refused: dict[int, Exception] = field(default_factory=dict)  # by replica
-    hedge_at: float = float("inf")
-    hedged: bool = False
+    hedge_at: float = float("inf")  # when another replica is asked too
 
 
 class Replicas:
@@ -187,7 +195,7 @@ class Replicas:
         waiting = {part: Share(part, own) for part, own in arguments.items()}
         answers: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
-        sent: dict[int, Any] = {}  # large arguments, which lie in Ray's store once
+        sent: dict[int, Any] = {}  # requests by their arguments, which most parts share
         while waiting:
             now = time.monotonic()
             for share in waiting.values():
@@ -224,26 +232,26 @@ class Replicas:
 
     def _send(self, share: Share, method: str, kind: Any, now: float, sent: dict[int, Any]) -> None:
         """Send a share to a replica where it is with none, or to a second one where the first takes long."""
-        if share.flights and (share.hedged or now < share.hedge_at):
+        if share.flights and now < share.hedge_at:
             return
+        share.hedge_at = now + PROBE_SECONDS  # to look again, where no replica takes the request now
         busy = {id(replica) for replica, *_ in share.flights.values()} | share.refused.keys()
         replica = self._choose(share.part, busy)
-        counts = self._counts[share.part]
-        if share.flights:
-            share.hedged, share.hedge_at = True, float("inf")
-            counts.hedges += replica is not None
         if replica is None:
             return
-        given = [sent.setdefault(id(one), self._ray.put(one)) if _is_large(one) else one for one in share.arguments]
+        if id(share.arguments) not in sent:  # Ray would serialize them for each part
+            request = pickle.dumps((method, *share.arguments), pickle.HIGHEST_PROTOCOL)
+            sent[id(share.arguments)] = self._ray.put(request) if len(request) > INLINE_BYTES else request
         actor = replica.actor
         try:
-            ref = actor.answer.remote(self.commits[share.part], method, *given)
+            ref = actor.answer.remote(self.commits[share.part], sent[id(share.arguments)])
         except self._ray.exceptions.PendingCallsLimitExceeded:  # another has room, or this one later
             return
-        share.flights[ref] = replica, actor, now
+        counts = self._counts[share.part]
         counts.requests += 1
-        if not share.hedged:
-            share.hedge_at = now + self._usual(share.part, kind)
+        counts.hedges += bool(share.flights)
+        share.hedge_at = float("inf") if share.flights else now + self._usual(share.part, kind)
+        share.flights[ref] = replica, actor, now
 
     def _choose(self, part: int, excluded: set[int]) -> Replica | None:
         """Return a replica in turn, one that answers."""
@@ -280,6 +288,7 @@ class Replicas:
     ) -> None:
         """Take up an answer, or an error."""
         replica, actor, began = share.flights.pop(ref)
+        share.hedge_at = time.monotonic()  # where this is an error, another replica is asked beside one that is slow
         exceptions = self._ray.exceptions
         try:
             answers[share.part] = self._ray.get(ref)
@@ -323,10 +332,6 @@ class Replicas:
 def _size(arguments: tuple[Any, ...]) -> int:
     """Return how many queries or ids a request has."""
     return max((len(one) for one in arguments if hasattr(one, "__len__")), default=0)
-
-
-def _is_large(argument: Any) -> bool:
-    return getattr(argument, "nbytes", 0) > 1 << 16
 
 
 def _unanswered(path: str, seconds: float, share: Share) -> Unavailable:
