@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nestcode.cli.options import AsJson, Threads, messages
+from nestcode.cli.options import AsJson, Threads, check_positive, messages
 from nestcode.errors import InvalidInput, import_extra
 
 Name = StrEnum(
@@ -36,7 +36,10 @@ def reproduce(
     ] = None,
     deadline: Annotated[
         float | None,
-        typer.Option(min=0, help="With networks: interrupt after this many seconds; the same command continues."),
+        typer.Option(
+            callback=check_positive,
+            help="With networks: interrupt after this many seconds; the same command continues.",
+        ),
     ] = None,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Take interrupted networks as they are, instead of training on.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import binascii
+import contextlib
 import re
 from functools import cache
 from typing import Annotated, Any, TypeVar
@@ -12,7 +13,7 @@ from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from nestcode.arrays import Floats, Ids
+from nestcode.arrays import Floats, Ids, shown
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.serve.limits import Limits
@@ -21,6 +22,7 @@ from nestcode.serve.schemas import Body
 JSON = "application/json"
 PIECE = 1 << 14  # bytes of ids that are read at once: other threads run in between
 SHOWN = 1 << 16  # bytes of a body that is read again to show a wrong value
+RULE = 100  # characters of a rule, which may repeat a value
 PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a value, as msgspec names it: $.vectors[0][1]
 Model = TypeVar("Model", bound=Body)
 _as_rows = msgspec.json.Decoder(list[msgspec.Raw])
@@ -112,14 +114,14 @@ def only_in_body(request: Request) -> None:
 def _what_is_wrong(error: Exception, text: bytes | msgspec.Raw, where: str) -> str:
     """Return the message of an error of msgspec: where it is, the rule and the value."""
     rule, _, place = str(error).partition(" - at `$")
-    place, shown = place.rstrip("`"), ""
+    place, got = place.rstrip("`"), ""
     if place and len(text) <= SHOWN:
-        value = msgspec.json.decode(text)
-        for key, number in PLACE.findall(place):
-            value = value[key] if key else value[int(number)]
-        given = repr(value)
-        shown = f", got {given[:40]}{'…' if len(given) > 40 else ''}"
-    return f"{(where + place).lstrip('.') or 'the body'}: {rule.replace('`', '')}{shown}"
+        with contextlib.suppress(msgspec.DecodeError):  # of an integer that is too large for any type
+            value = msgspec.json.decode(text)
+            for key, number in PLACE.findall(place):
+                value = value[key] if key else value[int(number)]
+            got = f", got {shown(value)}"
+    return f"{(where + place).lstrip('.') or 'the body'}: {rule.replace('`', '')[:RULE]}{got}"
 
 
 def is_given(value: object) -> bool:
