@@ -44,12 +44,18 @@ def test_distortion_prefers_directions_for_steep_spectra_and_codebooks_for_clust
 
 
 def test_search_prefers_the_coarse_quantizer_unless_another_recalls_clearly_more() -> None:
-    """`ResidualCoder` may recall more, but takes far longer to fit and to search: who wants it names it."""
+    """`ResidualCoder` may recall more, but takes far longer to fit and to search: it is for codes alone."""
     assert isinstance(nc.fit(steep(), width=64), CellCoder)
     assert isinstance(chosen("search"), CellCoder)
 
 
-@pytest.mark.parametrize("goal", ["search", "distortion"])
+def test_codes_alone_have_the_highest_recall_of_all_candidates() -> None:
+    scores = chosen("codes").selection_.scores
+    assert scores[type(chosen("codes")).__name__] >= 0.95 * max(scores.values())
+    assert "ResidualCoder" in scores
+
+
+@pytest.mark.parametrize("goal", ["search", "codes", "distortion"])
 def test_every_candidate_is_measured(goal: Goal) -> None:
     selection = chosen(goal).selection_
     assert list(selection.scores) == [kind.__name__ for kind in CANDIDATES[goal]]

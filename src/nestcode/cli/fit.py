@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:  # Typer lists the choices, and refuses others
     Kind = Literal["auto", *(kind for kind in CODERS.values() if kind not in TRAINED), *TRAINED]
 Metric = Literal["l2", "cosine"]
-Goal = Literal["search", "distortion", "graph"]
+Goal = Literal["search", "codes", "distortion", "graph"]
 
 
 def fit(
@@ -36,7 +36,8 @@ def fit(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto compares cell and linear on held-out items; with --goal distortion also residual and adaptive. "
+            help="auto compares cell and linear on held-out items; with --goal codes also residual, and with --goal "
+            "distortion also residual and adaptive. "
             "rotation needs no training. With PyTorch: refined (a learned decoder of linear, residual or adaptive "
             "bits), implicit (residual bits by codebooks that a network adapts), autoencoder (the paper's), "
             "supervised (by --labels)."
@@ -45,8 +46,8 @@ def fit(
     goal: Annotated[
         Goal,
         typer.Option(
-            help="What --kind auto compares: recall@10 (search) or squared error (distortion); graph takes linear, for "
-            "nestcode index build --graph."
+            help="What --kind auto compares: recall@10 (search; codes where no vectors are stored) or squared error "
+            "(distortion); graph takes linear, for nestcode index build --graph."
         ),
     ] = "search",
     labels: Annotated[

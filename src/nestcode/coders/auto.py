@@ -2,6 +2,7 @@
 
     goal          measure on held-out rows                                      candidates, in order of preference
     "search"      recall@10 by the distances to what codes decode to            CellCoder, LinearCoder
+    "codes"       the same                                                      CellCoder, LinearCoder, ResidualCoder
     "distortion"  mean squared error of what codes decode to                    LinearCoder, CellCoder, ResidualCoder,
                                                                                 AdaptiveCoder
     "graph"       none: its codes navigate the graphs of an index               LinearCoder
@@ -31,19 +32,21 @@ from nestcode.coders.sampling import Reservoir, clip_outliers
 from nestcode.errors import InvalidInput
 from nestcode.metrics import distortion, exact_neighbors, recall
 
-Goal = Literal["search", "distortion", "graph"]
+Goal = Literal["search", "codes", "distortion", "graph"]
 Choice = LinearCoder | ResidualCoder | CellCoder | AdaptiveCoder
 CANDIDATES: dict[Goal, list[type[Choice]]] = {
     "search": [CellCoder, LinearCoder],
+    "codes": [CellCoder, LinearCoder, ResidualCoder],
     "distortion": [LinearCoder, CellCoder, ResidualCoder, AdaptiveCoder],
     "graph": [LinearCoder],
 }
-WIDTHS: dict[Goal, int] = {"search": 256, "distortion": 256, "graph": 320}  # by default
+BY_RECALL: tuple[Goal, ...] = ("search", "codes")  # the others are measured by error, if at all
+WIDTHS: dict[Goal, int] = {"search": 256, "codes": 256, "distortion": 256, "graph": 320}  # by default
 MAX_BITS_PER_FEATURE = 8  # more say little, whatever the coder
 SAMPLE_ROWS, SAMPLE_VALUES, TRIAL_WIDTH = 20_000, 1 << 23, 128
 HELD_OUT = 0.2  # of the sample
 QUERIES, NEIGHBORS = 500, 10
-LEAST_ROWS = {"search": 500, "distortion": 50}  # in the sample, to compare candidates at all
+LEAST_ROWS = {"search": 500, "codes": 500, "distortion": 50}  # in the sample, to compare candidates at all
 MARGIN = 0.95
 
 
@@ -67,8 +70,9 @@ def fit(
     ResidualCoder: mean squared error 0.005..., better than LinearCoder 0.007..., CellCoder ..., AdaptiveCoder ...
 
     Every candidate is fitted on 80 % of a sample of at most 20,000 rows, at no more than 128 bits and with one beam.
-    It is measured on the others. With the goal "search" up to 500 of these rows are queries and the rest items: the
-    measure is recall@10, the share of the ten exact nearest neighbors that are among the ten nearest decoded items.
+    It is measured on the others. With the goals "search" and "codes" up to 500 of these rows are queries and the rest
+    items: the measure is recall@10, the share of the ten exact nearest neighbors that are among the ten nearest decoded
+    items.
     With the goal "distortion" it is the mean squared error. A candidate that takes longer to fit, encode or search must
     be clearly better: 5 % more neighbors found or 5 % fewer missed, or 5 % less error. Fewer than 500 rows (50 for
     "distortion") are too few to compare, and the choice is `LinearCoder`. It is kept as `coder.selection_`, and saved.
@@ -78,7 +82,9 @@ def fit(
         X: (n, features): an array, a memory map, or a list of arrays.
         width: bits of a code; by default 256, or 320 with the goal "graph", but at most 8 for each feature.
         metric: "l2", or "cosine" to compare items by angle.
-        goal: "search" chooses by recall@10, "distortion" by squared error, "graph" for an index with graphs.
+        goal: "search" chooses by recall@10 among coders that are fitted in seconds, for an index that stores vectors;
+            "codes" by recall@10 with `ResidualCoder` among them, for an index of codes alone; "distortion" by squared
+            error; "graph" for an index with graphs.
         seed: of the sample, the trials and the fit.
         verbose: print the measure of each candidate and the choice to standard error.
 
@@ -86,7 +92,7 @@ def fit(
     if isinstance(X, Iterator):
         raise InvalidInput("fit reads the data more than once, and an iterator ends: give an array or a list of arrays")
     if goal not in CANDIDATES:
-        raise InvalidInput(f'goal must be "search", "distortion" or "graph", got {goal!r}')
+        raise InvalidInput(f'goal must be "search", "codes", "distortion" or "graph", got {goal!r}')
     by_default = width is None
     if width is None:
         first = next(pieces(X), None)
@@ -133,7 +139,7 @@ def _select(
     """Return the choice among candidates, with the measure of each."""
     if goal == "graph":
         return Selection(goal, "none", {}, type(candidates[0]).__name__, "its codes navigate the graphs of an index")
-    name = "recall@10" if goal == "search" else "mean squared error"
+    name = "recall@10" if goal in BY_RECALL else "mean squared error"
     train, held_out, count = _split_sample(X, candidates[0])
     scores: dict[str, float] = {}
     if count < LEAST_ROWS[goal]:
@@ -141,11 +147,11 @@ def _select(
     else:
         for candidate in candidates:
             coder = _trial(candidate, train, count)
-            score = trial_recall(coder, held_out) if goal == "search" else trial_error(coder, held_out)
+            score = trial_recall(coder, held_out) if goal in BY_RECALL else trial_error(coder, held_out)
             scores[type(candidate).__name__] = score
             report(f"{type(candidate).__name__:13} {name} {score:.3g} on held-out rows")
         chosen = _first_clearly_best(scores, goal)
-        best = (max if goal == "search" else min)(scores, key=scores.__getitem__)
+        best = (max if goal in BY_RECALL else min)(scores, key=scores.__getitem__)
         reason = _reason(name, scores, chosen, best)
         if candidates[0].width > TRIAL_WIDTH:
             reason += f" (trials at {TRIAL_WIDTH} bits)"
@@ -167,7 +173,7 @@ def _first_clearly_best(scores: dict[str, float], goal: Goal) -> str:
     chosen = next(iter(scores))
     for kind in scores:
         new, old = scores[kind], scores[chosen]
-        better = new * MARGIN > old or 1 - new < MARGIN * (1 - old) if goal == "search" else new < MARGIN * old
+        better = new * MARGIN > old or 1 - new < MARGIN * (1 - old) if goal in BY_RECALL else new < MARGIN * old
         chosen = kind if better else chosen
     return chosen
 

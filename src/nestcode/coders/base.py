@@ -32,7 +32,7 @@ Metric = Literal["l2", "cosine"]
 class Selection:
     """How `nestcode.fit` chose a coder: the score of each candidate, and why the winner won."""
 
-    goal: str  # "search", "distortion" or "graph"
+    goal: str  # "search", "codes", "distortion" or "graph"
     measure: str  # what the scores are
     scores: dict[str, float]  # by candidate; empty where none were compared
     chosen: str
