@@ -16,6 +16,8 @@ beside JPEG, JPEG 2000, WebP, AVIF (4:2:0 and 4:4:4) and, with `pip install pill
 that nothing here was trained on are in Debian's packages lomiri-wallpapers-16.04 and -20.04: `apt-get download` both,
 and `dpkg -x` each into DIR.
 
+--parts lossless: bits per pixel of the same images, coded losslessly by PNG, JPEG 2000, WebP and JPEG XL.
+
 --parts speed: MB/s of raw pixels against the same codecs, on one thread.
 
 --parts memory: bytes of memory per sample while a large image is encoded and decoded.
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import _compression_images
+import _compression_lossless
 import _compression_memory
 import _compression_photos
 import _compression_speed
@@ -37,6 +40,7 @@ from nestcode.reproduce.lab.networks import RECIPES
 PARTS: dict[str, Callable[[Task], list[dict[str, Any]]]] = {
     "images": _compression_images.measure,
     "photos": _compression_photos.measure,
+    "lossless": _compression_lossless.measure,
     "speed": _compression_speed.measure,
     "memory": _compression_memory.measure,
 }

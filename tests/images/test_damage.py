@@ -242,8 +242,9 @@ def test_many_small_images_count_against_the_limit() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
+@pytest.mark.parametrize("rate", [{"bpp": 0.2}, {"lossless": True}], ids=str)
 @pytest.mark.parametrize("progressive", [False, True])
-def test_the_limit_bounds_the_memory_of_decoding(progressive: bool, tmp_path: Path) -> None:
+def test_the_limit_bounds_the_memory_of_decoding(progressive: bool, rate: dict[str, Any], tmp_path: Path) -> None:
     """Measured from outside, since C++ allocates most of it; and the limit is not overly strict."""
     source = r"""
 import re, sys
@@ -264,7 +265,7 @@ else:
 print(1024 * (peak() - before))
 """
     largest = ImageCodec.load("photos-1")  # has the largest context model
-    data = compress_images([crop((420, 600, 3)), *crops(((9, 9),) * 30)], largest, bpp=0.2)
+    data = compress_images([crop((420, 600, 3)), *crops(((9, 9),) * 30)], largest, **rate)
     largest.save(tmp_path / "codec")
     (tmp_path / "small").write_bytes(compress_images(crops(((2, 9),)), largest))
     (tmp_path / "data").write_bytes(data)

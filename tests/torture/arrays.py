@@ -161,6 +161,8 @@ def give_compress(array: Any, random: Random, folder: Path) -> None:  # noqa: AR
 def give_compress_images(array: Any, random: Random, folder: Path) -> None:  # noqa: ARG001
     (found,) = nc.decompress_images(nc.compress_images([array]))
     assert found.shape == np.shape(array)
+    (found,) = nc.decompress_images(nc.compress_images([array], lossless=True))
+    assert np.array_equal(found, array)
 
 
 def give_decompress(array: Any, random: Random, folder: Path) -> None:  # noqa: ARG001

@@ -62,7 +62,9 @@ def make_formats(folder: Path) -> dict[str, tuple[Files, Read]]:
     formats["stream"] = {"file": nc.compress(ITEMS[:60], CODER)}, read_stream
     formats["entropy-coded stream"] = {"file": nc.compress(ITEMS[:60], CODER, entropy=True)}, read_stream
     formats["stream with its coder"] = {"file": nc.compress(ITEMS[:60], CODER, embed=True)}, read_stream
-    formats["image stream"] = {"file": nc.compress_images(crops(((12, 20, 3), (9, 9))), codec())}, read_images
+    images = crops(((12, 20, 3), (9, 9)))
+    formats["image stream"] = {"file": nc.compress_images(images, codec())}, read_images
+    formats["lossless image stream"] = {"file": nc.compress_images(images, codec(), lossless=True)}, read_images
     return formats
 
 
