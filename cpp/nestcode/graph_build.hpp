@@ -171,7 +171,7 @@ class GraphBuilder {
             GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
             std::vector<std::uint64_t> candidates;
             walk_graph(
-                walker, batch, vectors_[begin], end - begin, options_.ef, SIZE_MAX, {},
+                walker, batch, vectors_[begin], end - begin, options_.ef, [](std::size_t) { return SIZE_MAX; }, {},
                 [&](std::size_t q, std::uint32_t id, float distance, float) {
                     if (id != begin + q)
                         candidates.push_back(Hit::pack(clamp_to_finite(distance), after(begin + q, id)));

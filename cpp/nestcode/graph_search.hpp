@@ -165,7 +165,8 @@ inline InsertKernel insert_kernel(Simd simd) {
 // place, and one that fell off the end is never below the limit again. A small cache of ids, which may forget, spares
 // most repeated ones the search for their place.
 //
-// Items that may not be returned are walked through but do not count: the pool ends at the ef-th item that may.
+// Items that may not be returned are walked through but do not count: the pool ends at the ef-th item that may, or at
+// the last that a walk could visit.
 //
 // Near copies of the nearest item have the same estimate up to rounding, which says nothing about their order. So the
 // pool goes on after the ef-th item while estimates tie with the least one, up to a multiple of ef.
@@ -175,12 +176,28 @@ class GraphPool {
 
     explicit GraphPool(Simd simd) : insert_(insert_kernel(simd)) {}
 
-    void reset(std::size_t ef, float tie, const GraphItems& items) {
+    // `most` is how many nodes a walk may visit: it never comes to what lies behind.
+    void reset(std::size_t ef, std::size_t most, float tie, const GraphItems& items) {
         items_ = items;
         tie_ = tie;
-        size_ = allowed_ = cursor_ = 0;
-        std::fill(blocks_.begin(), blocks_.end(), Block{});
+        most_ = std::max(ef, most);
+        visited_keys_.clear();
+        clear();
         widen(ef);
+    }
+
+    // Begins again with what was visited, sorted, for a walk that goes on with more items: the neighbors of these have
+    // to be inserted again.
+    std::span<const std::uint64_t> restart(std::size_t ef) {
+        clear();
+        std::sort(visited_keys_.begin(), visited_keys_.end());
+        size_ = visited_keys_.size();
+        reserve(size_ + kDegree);
+        std::ranges::copy(visited_keys_, begin());
+        for (const std::uint64_t key : visited_keys_) allowed_ += items_.allows(id_of(key));
+        widen(ef);
+        if (allowed_ >= ef_) shrink();
+        return visited_keys_;
     }
 
     // Lets more items in. Those that fell off the end before may come back.
@@ -215,7 +232,7 @@ class GraphPool {
             allowed_ += added;
         else
             for (std::size_t i = 0; i < added; ++i) allowed_ += items_.allows(id_of(found[i]));
-        if (allowed_ >= ef_) shrink();
+        if (allowed_ >= ef_ || size_ > most_) shrink();
     }
 
     // The nearest item that was not visited, which is marked; UINT32_MAX when all were.
@@ -223,7 +240,7 @@ class GraphPool {
         const std::uint32_t id = peek();
         if (id == UINT32_MAX) return id;
         visited = Hit::score(begin()[cursor_]);
-        begin()[cursor_] |= kVisited;
+        visited_keys_.push_back(begin()[cursor_] |= kVisited);
         return id;
     }
 
@@ -244,19 +261,24 @@ class GraphPool {
 
     std::uint64_t* begin() { return blocks_.data()->keys; }
 
+    void clear() {
+        size_ = allowed_ = cursor_ = 0;
+        std::fill(blocks_.begin(), blocks_.end(), Block{});
+    }
+
     void reserve(std::size_t count) {
         if (count >= 8 * blocks_.size()) blocks_.resize(count / 8 + 1);
     }
 
-    // Drops what comes after the ef-th item that may be returned and after the last tie.
+    // Drops what comes after the ef-th item that may be returned and after the last tie, and what no walk comes to.
     void shrink() {
         const std::size_t end = size_, ties = count_ties();
         if (items_.allowed.empty()) {
             size_ = allowed_ = std::max(ef_, ties);
         } else {
             const auto last_allowed = [&] { return items_.allows(id_of(begin()[size_ - 1])); };
-            for (; allowed_ > ef_ && size_ > ties; --size_) allowed_ -= last_allowed();
-            while (size_ > ties && !last_allowed()) --size_;
+            for (; (allowed_ > ef_ && size_ > ties) || size_ > most_; --size_) allowed_ -= last_allowed();
+            while (allowed_ >= ef_ && size_ > ties && !last_allowed()) --size_;
         }
         std::fill(begin() + size_, begin() + end, kNoKey);
         limit = Hit::score(begin()[size_ - 1]);
@@ -271,10 +293,11 @@ class GraphPool {
     }
 
     const InsertKernel insert_;
-    std::size_t ef_ = 0, size_ = 0, allowed_ = 0, cursor_ = 0;
+    std::size_t ef_ = 0, most_ = 0, size_ = 0, allowed_ = 0, cursor_ = 0;
     float tie_ = 0;
     GraphItems items_;
-    std::vector<Block> blocks_;          // sorted keys, then `kNoKey`
+    std::vector<Block> blocks_;  // sorted keys, then `kNoKey`
+    std::vector<std::uint64_t> visited_keys_;
     std::vector<std::uint32_t> recent_;  // ids that were inserted, by hash
 };
 
@@ -346,10 +369,17 @@ struct GraphWalker {
         : records(graph), vectors(rows), estimate(projection, by, chosen), metric(by), simd(chosen) {}
 
     // Begins a walk with a pool of `ef` items at the nearest entry points; the others would only be replaced.
-    void start(const GraphQuery& query, std::size_t ef, const GraphItems& items, GraphPool& pool) const {
-        pool.reset(std::min(ef, kStarts), query.tie, items);
+    void start(const GraphQuery& query, std::size_t ef, std::size_t most, const GraphItems& items,
+               GraphPool& pool) const {
+        pool.reset(std::min(ef, kStarts), most, query.tie, items);
         for (std::size_t i = records.nodes(); i < records.count(); ++i) scan(i, query, pool);
         pool.widen(ef);
+        prefetch(pool.peek());
+    }
+
+    // Lets a walk that ended go on with a pool of `ef` items.
+    void widen(const GraphQuery& query, std::size_t ef, GraphPool& pool) const {
+        for (const std::uint64_t key : pool.restart(ef)) scan(GraphPool::id_of(key), query, pool);
         prefetch(pool.peek());
     }
 
@@ -409,27 +439,32 @@ struct GraphWalker {
     }
 };
 
-// Walks for `count` queries, one after the other, each of which visits at most `most` nodes. Calls visit(query, id,
-// distance, estimate) and, at the end of a walk, finish(query, pool, visited), which returns the `ef` of the query's
-// next walk, or 0.
-template <class Element, class Visit, class Finish>
+// Walks for `count` queries, one after the other, each of which visits at most most_of(query) nodes. Calls visit(query,
+// id, distance, estimate) and, at the end of a walk, finish(query, pool, visited), which returns the `ef` that the walk
+// goes on with, or 0.
+template <class Element, class MostOf, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
-                std::size_t ef, std::size_t most, const GraphItems& items, const Visit& visit, const Finish& finish) {
+                std::size_t ef, const MostOf& most_of, const GraphItems& items, const Visit& visit,
+                const Finish& finish) {
     GraphPool pool(walker.simd);
     VisitDistance<Element> distance(walker.vectors, walker.metric, walker.simd);
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
         batch.prepare(queries + first * walker.vectors.features, many);
         for (std::size_t q = 0; q < many; ++q) {
+            const std::size_t most = most_of(first + q);
             std::size_t visited = 0;
             distance.set(batch[q].features);
-            for (std::size_t kept = ef; kept > 0; kept = finish(first + q, pool, visited)) {
-                walker.start(batch[q], kept, items, pool);
+            walker.start(batch[q], ef, most, items, pool);
+            for (;;) {
                 while (visited < most &&
                        walker.step(
                            batch[q], distance, pool,
                            [&](std::uint32_t id, float exact) { visit(first + q, id, exact, pool.visited); }))
                     ++visited;
+                const std::size_t more = finish(first + q, pool, visited);
+                if (more == 0) break;
+                walker.widen(batch[q], more, pool);
             }
         }
     }
@@ -448,27 +483,29 @@ inline void replace_nodes(TopK& top, const GraphItems& items, std::size_t k) {
     }
 }
 
-// How many nodes the walks of a query may visit.
+// How far walks go.
 struct WalkBounds {
-    std::size_t most = SIZE_MAX;  // beyond, walks are given up
-    std::size_t most_walked = 0;  // then they are given up instead of widened; 0 never widens
+    std::span<const std::size_t> most =
+        {};               // nodes that each query may visit: then its walk is given up; none if empty
+    bool widens = false;  // whether a walk that finds many late goes on
 };
 
 // Writes the k nearest items of each query that are allowed: of those visited, by the distance of their vectors;
 // without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes. A walk that finds
-// many late is followed by one that keeps twice as many items.
+// many late goes on with twice as many items, which visits about twice as many nodes.
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef, const GraphItems& items,
                   const SearchResults& results, Simd simd, std::size_t threads, bool normalized = false,
                   const WalkBounds& bounds = {}) {
     const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
-    const bool widens = vectors.data != nullptr && bounds.most_walked > 0;
+    const bool widens = vectors.data != nullptr && bounds.widens;
+    const auto most_of = [&](std::size_t q) { return bounds.most.empty() ? SIZE_MAX : bounds.most[q]; };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd, normalized);
         TopK top(results.k);
         std::vector<float> estimates, distances, scratch;  // of the visited items that may be returned
-        std::size_t kept = std::max(ef, results.k), walked = 0;
+        std::size_t kept = std::max(ef, results.k);
         const auto many_late = [&] {
             if (distances.size() < kept / 2) return false;
             scratch = estimates;
@@ -479,7 +516,8 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
                 distances, results.k, kLateVisited, [&](std::size_t i) { return estimates[i] <= half; }, scratch);
         };
         walk_graph(
-            walker, batch, queries + begin * projection.features(), end - begin, kept, bounds.most, items,
+            walker, batch, queries + begin * projection.features(), end - begin, kept,
+            [&](std::size_t q) { return most_of(begin + q); }, items,
             [&](std::size_t, std::uint32_t id, float exact, float estimate) {
                 const bool near = !(exact > top.threshold);
                 if (vectors.data == nullptr || !(near || widens) || !items.allows(id)) return;
@@ -489,19 +527,11 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
                 distances.push_back(exact);
             },
             [&](std::size_t q, const GraphPool& pool, std::size_t visited) -> std::size_t {
-                bool given_up = visited >= bounds.most;
+                const std::size_t most = most_of(begin + q);
+                bool given_up = visited >= most;
                 if (!given_up && widens && many_late()) {
-                    given_up = visited + 2 * (visited - walked) > bounds.most_walked;  // the next one visits as many
-                    walked = visited;
-                    kept *= 2;
-                } else {
-                    walked = 0;
-                }
-                estimates.clear();
-                distances.clear();
-                if (!given_up && walked > 0) {
-                    top.clear();
-                    return kept;
+                    given_up = visited > most / 2;
+                    if (!given_up) return kept *= 2;
                 }
                 if (vectors.data == nullptr)
                     for (const std::uint64_t key : pool.keys())
@@ -509,11 +539,13 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
                             top.add(batch[q % GraphQueries::kBatch].distance(Hit::score(key), metric),
                                     GraphPool::id_of(key));
                 results.compared[begin + q] = given_up ? kGivenUp : static_cast<std::int64_t>(visited);
+                if (results.passed != nullptr) results.passed[begin + q] = visited;
                 if (!items.duplicates.empty()) replace_nodes(top, items, results.k);
                 results.write(begin + q, top);
                 top.clear();
+                estimates.clear();
+                distances.clear();
                 kept = std::max(ef, results.k);
-                walked = 0;
                 return 0;
             });
     });

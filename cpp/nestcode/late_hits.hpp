@@ -21,7 +21,7 @@ constexpr std::size_t kAhead = 8;          // of the best so many times as many 
 constexpr std::size_t kWiden = 2;          // times as many candidates are reranked next
 constexpr double kLateProbed = 0.1;        // of the neighborhood, that may lie in the lists of the second half
 constexpr std::uint64_t kProbe = 2;        // times as many candidates are in the lists that are probed next
-constexpr double kLateVisited = 0.15;      // and in the second half of a walk; more, as the next walk begins anew
+constexpr double kLateVisited = 0.15;      // and in the second half of a walk
 
 // Whether the cut after the candidates is arbitrary: the estimates of the second half, ascending, are equal.
 inline bool ends_in_ties(std::span<const float> estimates) {

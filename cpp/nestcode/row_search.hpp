@@ -6,9 +6,9 @@
 // (graph_search.hpp), and reranked by stored vectors or by what their codes decode to. What else there is to rerank by
 // is left to the caller, who gets the candidates.
 //
-// More lists are probed, and more candidates are reranked, as long as many of the nearest ones were found late. So
-// coarse codes cost time and not recall. What would take longer than a scan of all allowed items is given up: lists
-// that pass many items that are not allowed, walks among them, and candidates that estimates do not tell apart.
+// More lists are probed, walks go on and more candidates are reranked as long as many of the nearest ones were found
+// late. So coarse codes cost time and not recall. All work of a query is counted: before it costs more than a scan of
+// all allowed items, the search is given up for that scan.
 #pragma once
 
 #include <atomic>
@@ -246,16 +246,23 @@ struct Selection {
     }
 };
 
-// How much a search may do.
+// What a search may do, and what that costs.
 struct RowBudget {
     std::size_t k;              // hits
-    ListBudget lists;           // of inverted lists
+    std::uint64_t listed;       // candidates in inverted lists
+    std::uint64_t most_listed;  // where these were not enough
     std::size_t graphs;         // candidates of a walk
-    std::size_t most_visited;   // nodes of a walk
-    std::size_t most_walked;    // where that kept too few candidates; 0 walks once
+    bool widens;                // whether a walk goes on where that kept too few
     std::size_t reranked;       // candidates that are reranked, of the lists and of each graph
-    std::size_t most_reranked;  // where that is not enough; 0 reranks no more
-    std::uint64_t most_listed;  // candidates in inverted lists, where these were not enough
+    bool reranks_more;          // where that is not enough
+    double most_ns;             // of all work: before it costs more, a query is given up
+    double ns_per_estimated, ns_per_visited, ns_per_reranked;
+
+    // How many items of this cost are left of the budget.
+    std::size_t left(double spent, double ns_per_item) const {
+        const double count = std::max(most_ns - spent, 0.0) / ns_per_item;
+        return count < 0x1p62 ? static_cast<std::size_t>(count) : SIZE_MAX / 2;
+    }
 };
 
 // Searches on one thread, batch by batch.
@@ -283,15 +290,14 @@ class RowSearch {
 
     // Writes the hits of rows, (count, features), at most kBatch of them; returns false if they are not to be trusted.
     template <class Real>
-    bool search(const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared) {
+    bool search(const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared,
+                double* spent) {
         if (!batch_.prepare(rows, count)) return false;
         find(count, compared);
         for (std::size_t q = 0; q < count; ++q) {
+            if (compared[q] != kGivenUp && !rerank_enough(q, count, compared[q])) compared[q] = kGivenUp;
+            if (spent != nullptr) spent[q] = spent_[q];
             if (compared[q] == kGivenUp) continue;
-            if (!rerank_enough(q, count, compared[q])) {
-                compared[q] = kGivenUp;
-                continue;
-            }
             // Distances that exceed float32 come in no order.
             constexpr float largest = std::numeric_limits<float>::max();
             if (!std::ranges::all_of(near_, [](float distance) { return distance < largest; })) return false;
@@ -332,30 +338,38 @@ class RowSearch {
         scores_.resize(count * columns_);
         positions_.resize(count * columns_);
         visited_.resize(count);
+        passed_.resize(count);
+        spent_.assign(count, 0);
         std::fill_n(compared, count, 0);
         if (snapshot_.scoring != nullptr) {
             list_distances_.resize(count * selection_.list_sizes.size());
             half_way_.assign(count, std::numeric_limits<float>::infinity());
-            estimate_lists(
-                0, count, budget_.lists,
-                {list_columns_, scores_.data(), positions_.data(), compared, list_distances_.data(), half_way_.data()});
+            estimate_lists(0, count, budget_.listed,
+                           {list_columns_, scores_.data(), positions_.data(), compared, list_distances_.data(),
+                            half_way_.data(), passed_.data()});
             in_lists_.assign(compared, compared + count);
         }
         std::size_t column = list_columns_;
         for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
             const SearchedGraph& graph = snapshot_.graphs[g];
-            graph.search(metric(), batch_.features(0), count, budget_.graphs,
-                         {budget_.most_visited, budget_.most_walked}, {selection_.graphs[g], graph.duplicates},
-                         {graph_columns_[g], scores_.data() + count * column, positions_.data() + count * column,
-                          visited_.data()},
-                         simd_);
+            most_visited_.resize(count);
             for (std::size_t q = 0; q < count; ++q)
+                most_visited_[q] = compared[q] == kGivenUp ? 0 : budget_.left(spent_[q], budget_.ns_per_visited);
+            graph.search(metric(), batch_.features(0), count, budget_.graphs, {most_visited_, budget_.widens},
+                         {selection_.graphs[g], graph.duplicates},
+                         {graph_columns_[g], scores_.data() + count * column, positions_.data() + count * column,
+                          visited_.data(), nullptr, nullptr, passed_.data()},
+                         simd_);
+            for (std::size_t q = 0; q < count; ++q) {
+                spent_[q] += budget_.ns_per_visited * static_cast<double>(passed_[q]);
                 compared[q] = std::min(compared[q], visited_[q]) == kGivenUp ? kGivenUp : compared[q] + visited_[q];
+            }
         }
     }
 
-    // Writes the best of queries `first` to `first + count` by inverted lists.
-    void estimate_lists(std::size_t first, std::size_t count, const ListBudget& budget, const SearchResults& results) {
+    // Writes the best of queries `first` to `first + count` by inverted lists that hold so many candidates.
+    void estimate_lists(std::size_t first, std::size_t count, std::uint64_t candidates, const SearchResults& results) {
+        const ListBudget budget{candidates, budget_.left(spent_[first], budget_.ns_per_estimated)};
         const ListScoring& scoring = *snapshot_.scoring;
         const RowProjection& projection = *snapshot_.projection;
         const bool by_angle = metric() == Metric::cosine;
@@ -381,8 +395,12 @@ class RowSearch {
                 std::copy_n(fine_.data() + q * stride, scoring.fine, fine_.data() + q * scoring.fine);
         const CentroidDistances centroids{coarse_.data(), fine_.data(),   offsets_.data(), scoring.scales,
                                           scoring.shifts, scoring.coarse, scoring.fine};
-        if (scoring.groups != nullptr) return fastscan(first, count, centroids, budget, results);
-        adc(count, centroids, budget, results);
+        if (scoring.groups != nullptr)
+            fastscan(first, count, centroids, budget, results);
+        else
+            adc(count, centroids, budget, results);
+        for (std::size_t q = 0; q < count; ++q)
+            spent_[first + q] += budget_.ns_per_estimated * static_cast<double>(results.passed[q]);
     }
 
     template <class ScorerOf>
@@ -430,30 +448,28 @@ class RowSearch {
     }
 
     // Reranks the candidates of a query, and more of them, or of more lists, while many of the nearest come late;
-    // returns false where that would take longer than a scan.
+    // returns false where that would exceed the budget.
     bool rerank_enough(std::size_t q, std::size_t count, std::int64_t& compared) {
         const std::size_t lists = selection_.list_sizes.size();
         const std::uint32_t* positions = positions_.data() + q * list_columns_;
         const float* scores = scores_.data() + q * list_columns_;
         const float *distances = list_distances_.data() + q * lists, *half_way = half_way_.data() + q;
-        ListBudget budget = budget_.lists;
+        std::uint64_t listed = budget_.listed;
         std::size_t columns = budget_.reranked, room = list_columns_;
         take_from_graphs(q, count);
         for (;;) {
             take_listed({positions, room}, columns);
-            rerank(q);
-            if (budget_.most_reranked == 0 || room == 0) return true;
+            if (!rerank(q)) return false;
+            if (!budget_.reranks_more || room == 0) return true;
             const bool all = positions[room - 1] == UINT32_MAX;  // candidates of these lists
             if ((!all && ends_in_ties({scores, room})) ||
                 many_late(0, [&](std::size_t i) { return ranks_[i] < columns; })) {
                 columns *= kWiden;
-                if (columns > budget_.most_reranked) return false;
                 if (columns_to_keep(columns, kAhead / kWiden) <= room || all) continue;
-            } else if (budget.candidates < budget_.most_listed && lists > 1 &&
-                       many_late(kLateProbed, [&](std::size_t i) {
+            } else if (listed < budget_.most_listed && lists > 1 && many_late(kLateProbed, [&](std::size_t i) {
                            return i < from_graphs_ || distances[list_of(found_[i])] <= *half_way;
                        })) {
-                budget.candidates *= kProbe;
+                listed *= kProbe;
                 keep(from_graphs_);
             } else {
                 return true;
@@ -463,9 +479,9 @@ class RowSearch {
             wide_positions_.resize(room);
             wide_distances_.resize(lists);
             std::int64_t again = 0;
-            estimate_lists(
-                q, 1, budget,
-                {room, wide_scores_.data(), wide_positions_.data(), &again, wide_distances_.data(), &wide_half_way_});
+            estimate_lists(q, 1, listed,
+                           {room, wide_scores_.data(), wide_positions_.data(), &again, wide_distances_.data(),
+                            &wide_half_way_, passed_.data()});
             if (again == kGivenUp) return false;
             compared += again - in_lists_[q];
             in_lists_[q] = again;
@@ -478,11 +494,12 @@ class RowSearch {
         }
     }
 
-    // How many estimates are kept where `columns` are reranked: those that the sample is drawn from. Beyond
-    // `most_reranked` few are of use.
+    // How many estimates are kept where `columns` are reranked: those that the sample is drawn from. Beyond what the
+    // budget reranks few are of use.
     std::size_t columns_to_keep(std::size_t columns, std::size_t ahead = kAhead) const {
-        if (budget_.most_reranked == 0) return columns;
-        const std::size_t kept = std::min(ahead * columns, std::max(kWiden * columns, budget_.most_reranked));
+        if (!budget_.reranks_more) return columns;
+        const std::size_t most = budget_.left(0, budget_.ns_per_reranked);
+        const std::size_t kept = std::min(ahead * columns, std::max(kWiden * columns, most));
         return std::max(columns, static_cast<std::size_t>(std::min<std::uint64_t>(kept, budget_.most_listed)));
     }
 
@@ -547,13 +564,18 @@ class RowSearch {
         for (; sampled_ < positions.size(); sampled_ += kSampled) take_at(sampled_);
     }
 
-    // Computes the distances that are NaN.
-    void rerank(std::size_t q) {
+    // Computes the distances that are NaN; returns false where that would exceed the budget.
+    bool rerank(std::size_t q) {
         order_.clear();
         for (std::size_t i = 0; i < found_.size(); ++i)
             if (std::isnan(near_[i])) order_.push_back(static_cast<std::int64_t>(i));
-        if (order_.empty()) return;
-        if (snapshot_.decoder != nullptr) return rerank_codes(q, static_cast<std::size_t>(order_[0]));
+        if (order_.empty()) return true;
+        if (budget_.left(spent_[q], budget_.ns_per_reranked) < order_.size()) return false;
+        spent_[q] += budget_.ns_per_reranked * static_cast<double>(order_.size());
+        if (snapshot_.decoder != nullptr) {
+            rerank_codes(q, static_cast<std::size_t>(order_[0]));
+            return true;
+        }
         const auto own = [&](std::size_t i) { return static_cast<std::size_t>(order_[i]); };
         (*sums_)(
             batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
@@ -562,6 +584,7 @@ class RowSearch {
                                 : metric() == Metric::inner ? -sums.product
                                                             : cosine_distance(q, found_[own(i)], sums);
             });
+        return true;
     }
 
     float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
@@ -675,6 +698,9 @@ class RowSearch {
     std::vector<std::size_t> ranks_;       // of candidates from lists by their estimates, 0 of those from graphs
     std::size_t taken_ = 0, sampled_ = 0;  // up to which ranks all and every kSampled-th candidate was added
     std::vector<std::int64_t> visited_, in_lists_, ids_, order_;
+    std::vector<std::uint64_t> passed_;
+    std::vector<std::size_t> most_visited_;
+    std::vector<double> spent_;  // ns of each query's work so far
     std::vector<std::uint8_t> packed_;
 };
 
@@ -692,16 +718,17 @@ bool for_each_batch(const SearchedSnapshot& snapshot, const Selection& selection
     return done && !snapshot.damaged() && !selection.damaged();
 }
 
-// Writes the k nearest items of each row, (count, k), nearest first, and how many items each was compared with,
-// kGivenUp where a scan takes less. Returns false, with nothing to be trusted, if a row or a distance exceeds float32,
-// or what was read is damaged.
+// Writes the k nearest items of each row, (count, k), nearest first, how many items each was compared with, kGivenUp
+// where a scan takes less, and what its work cost, unless `spent` is null. Returns false, with nothing to be trusted,
+// if a row or a distance exceeds float32, or what was read is damaged.
 template <class Real>
 bool search_rows(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
                  const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared,
-                 Simd simd, std::size_t threads) {
+                 double* spent, Simd simd, std::size_t threads) {
     const std::size_t features = snapshot.projection->features();
     const auto act = [&](RowSearch& search, std::size_t q, std::size_t many) {
-        return search.search(rows + q * features, many, ids + q * budget.k, distances + q * budget.k, compared + q);
+        return search.search(rows + q * features, many, ids + q * budget.k, distances + q * budget.k, compared + q,
+                             spent == nullptr ? nullptr : spent + q);
     };
     return for_each_batch(snapshot, selection, budget, count, simd, threads, act);
 }

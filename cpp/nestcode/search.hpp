@@ -23,9 +23,10 @@ struct SearchResults {
     std::size_t k;
     float* scores;
     std::uint32_t* positions;
-    std::int64_t* compared;      // kGivenUp where a search would cost more than a scan of what is allowed
-    float* distances = nullptr;  // to all lists, (queries, lists), if they are wanted
-    float* half_way = nullptr;   // then also which of these half of the candidates do not exceed
+    std::int64_t* compared;           // kGivenUp where a search would cost more than a scan of what is allowed
+    float* distances = nullptr;       // to all lists, (queries, lists), if they are wanted
+    float* half_way = nullptr;        // then also which of these half of the candidates do not exceed
+    std::uint64_t* passed = nullptr;  // how many items were scored or nodes visited, allowed or not, also if given up
 
     void write(std::size_t query, TopK& top) const {
         const std::vector<std::uint64_t>& hits = top.sorted();
@@ -46,6 +47,8 @@ void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std:
     constexpr std::uint32_t piece = 32 * kBlockItems;
     std::size_t items = 0;
     for (const InvertedLists& lists : segments) items += lists.starts[1];
+    if (results.passed != nullptr)
+        std::fill(results.passed + begin, results.passed + end, items > most_passed ? 0 : items);
     if (items > most_passed) return std::fill(results.compared + begin, results.compared + end, kGivenUp);
     for (std::size_t first = begin; first < end; first += tile) {
         const std::size_t many = std::min(tile, end - first);
@@ -95,6 +98,7 @@ void search(std::span<const InvertedLists> segments, std::span<const std::uint32
             }
             std::uint64_t passed = 0;
             for (const ScanRange& range : ranges) passed += range.range.size();
+            if (results.passed != nullptr) results.passed[q] = passed > budget.most_passed ? 0 : passed;
             if (passed > budget.most_passed) {
                 results.compared[q] = kGivenUp;
                 continue;

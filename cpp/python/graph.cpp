@@ -158,11 +158,12 @@ struct PyGraph {
             throw nb::value_error("the bitmap of allowed items must have a bit for each item");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
         const nestcode::SearchResults results{k, distances.data(), positions.data(), visited.data()};
+        const std::vector<std::size_t> most_of(count, most);
         const nestcode::GraphItems items{{allowed.data(), allowed.size()}, packed.duplicates};
         nb::gil_scoped_release released;
         nestcode::with_vectors(vectors, queries.shape(1), [&](const auto& rows) {
             nestcode::search_graph(packed.records, rows, projection.projection, by, queries.data(), count, ef, items,
-                                   results, chosen, threads, false, {most});
+                                   results, chosen, threads, false, {most_of});
         });
     }
 };

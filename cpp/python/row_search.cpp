@@ -165,15 +165,14 @@ struct PyCoefficientDecoder {
     }
 };
 
-// How much searches may do; `most` are bounds beyond which a scan takes less.
 struct PyRowBudget {
-    std::uint64_t candidates, most_passed;
-    std::size_t ef, most_visited, most_walked, reranked, most_reranked;
-    std::uint64_t most_listed;
+    nestcode::RowBudget budget;
 
     nestcode::RowBudget of(std::size_t k) const {
-        if (k == 0 || reranked == 0 || ef == 0) throw nb::value_error("budgets must be at least 1");
-        return {k, {candidates, most_passed}, ef, most_visited, most_walked, reranked, most_reranked, most_listed};
+        if (k == 0) throw nb::value_error("there must be room for at least one hit");
+        nestcode::RowBudget own = budget;
+        own.k = k;
+        return own;
     }
 };
 
@@ -241,18 +240,19 @@ struct PyRowSearcher {
     template <class Real>
     bool search(nb::handle selection, const Mat<Real>& rows, const PyRowBudget& given,
                 const Array<std::int64_t, 2>& out_ids, const Array<float, 2>& distances, const Ids& compared,
-                std::size_t threads, std::string_view simd) const {
+                std::size_t threads, std::string_view simd, const std::optional<Array<double, 1>>& spent) const {
         const std::size_t count = rows.shape(0), k = distances.shape(1);
         const nestcode::RowBudget budget = given.of(k);
         if (!reranks()) throw nb::value_error("there must be something to rerank by");
         const auto fits = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == k; };
-        if (!fits(out_ids) || !fits(distances) || compared.size() != count)
+        if (!fits(out_ids) || !fits(distances) || compared.size() != count || (spent && spent->size() != count))
             throw nb::value_error("there must be room for the hits of each row");
         const nestcode::Selection& chosen_items = checked(selection, rows.shape(1));
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
         nb::gil_scoped_release released;
         return nestcode::search_rows(snapshot, chosen_items, budget, rows.data(), count, out_ids.data(),
-                                     distances.data(), compared.data(), chosen, threads);
+                                     distances.data(), compared.data(), spent ? spent->data() : nullptr, chosen,
+                                     threads);
     }
 
     // Writes the hits of one row, (k,), and returns how many items it was compared with, kGivenUp where a scan takes
@@ -268,7 +268,7 @@ struct PyRowSearcher {
         std::int64_t compared = 0;
         nb::gil_scoped_release released;
         const bool done = nestcode::search_rows(snapshot, chosen_items, budget, row.data(), 1, out_ids.data(),
-                                                distances.data(), &compared, chosen, 1);
+                                                distances.data(), &compared, nullptr, chosen, 1);
         return done ? compared : nestcode::kGivenUp - 1;
     }
 
@@ -388,15 +388,18 @@ void add_row_search(nb::module_& m) {
     nb::class_<PyRowBudget>(m, "RowBudget", "How much a search may do, and when a scan takes less.")
         .def(
             "__init__",
-            [](PyRowBudget* self, std::uint64_t candidates, std::uint64_t most_passed, std::size_t ef,
-               std::size_t most_visited, std::size_t most_walked, std::size_t reranked, std::size_t most_reranked,
-               std::uint64_t most_listed) {
-                new (self) PyRowBudget{candidates, most_passed,   ef,         most_visited, most_walked,
-                                       reranked,   most_reranked, most_listed};
+            [](PyRowBudget* self, std::uint64_t listed, std::uint64_t most_listed, std::size_t ef, bool widens,
+               std::size_t reranked, bool reranks_more, double most_ns, double ns_per_estimated, double ns_per_visited,
+               double ns_per_reranked) {
+                if (reranked == 0 || ef == 0) throw nb::value_error("budgets must be at least 1");
+                if (!(most_ns >= 0 && ns_per_estimated > 0 && ns_per_visited > 0 && ns_per_reranked > 0))
+                    throw nb::value_error("costs must be positive");
+                new (self) PyRowBudget{{1, listed, most_listed, ef, widens, reranked, reranks_more, most_ns,
+                                        ns_per_estimated, ns_per_visited, ns_per_reranked}};
             },
-            "candidates"_a, "most_passed"_a, "ef"_a, "most_visited"_a, "most_walked"_a, "reranked"_a, "most_reranked"_a,
-            "most_listed"_a)
-        .def_ro("reranked", &PyRowBudget::reranked);
+            "listed"_a, "most_listed"_a, "ef"_a, "widens"_a, "reranked"_a, "reranks_more"_a, "most_ns"_a,
+            "ns_per_estimated"_a, "ns_per_visited"_a, "ns_per_reranked"_a)
+        .def_prop_ro("reranked", [](const PyRowBudget& self) { return self.budget.reranked; });
     nb::class_<PyRowSearcher> searcher(m, "RowSearcher");
     searcher
         .def(nb::init<nb::object, nb::object, nb::object, const std::vector<nb::object>&, std::vector<AnyIds>,
@@ -414,7 +417,7 @@ void add_row_search(nb::module_& m) {
     const auto add_searches = [&]<class Real>(Real) {
         searcher.def("search", &PyRowSearcher::search<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
                      "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,
-                     "simd"_a = "", "Write the nearest items of each row.");
+                     "simd"_a = "", "spent"_a.noconvert().none() = nb::none(), "Write the nearest items of each row.");
         searcher.def("search_one", &PyRowSearcher::search_one<Real>, "selection"_a, "row"_a, "budget"_a, "ids"_a,
                      "distances"_a, "Write the nearest items of one row, and return how many it was compared with.");
         searcher.def("candidates", &PyRowSearcher::candidates<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,

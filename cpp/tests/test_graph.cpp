@@ -371,7 +371,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     const RowDistance<float> distance(Metric::l2, 2, simd);
     std::vector<std::uint32_t> visited;
     const GraphWalker<float> walker(records, vectors, projection, Metric::l2, simd);
-    walker.start(batch[0], ef, {bitmap}, pool);
+    walker.start(batch[0], ef, SIZE_MAX, {bitmap}, pool);
     VisitDistance<float> own(vectors, Metric::l2, simd);
     own.set(batch[0].features);
     while (walker.step(batch[0], own, pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {

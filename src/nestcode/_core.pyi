@@ -566,24 +566,25 @@ class CoefficientDecoder:
     ) -> None: ...
 
 class RowBudget:
-    """How much a search may do: candidates in lists, and of a walk (ef), and how many of them are reranked.
+    """What a search may do, and what that costs: candidates in lists and of a walk (ef), and how many are reranked.
 
-    Beyond `most_passed` items of lists, `most_visited` nodes or `most_reranked` candidates a scan takes less, and the
-    search is given up; where `most_reranked` is 0, candidates are reranked once. Lists are probed until they hold
-    `most_listed` candidates, as long as many hits lie in those that were probed last. A walk is repeated with twice the
-    candidates as long as many hits come late, or given up where that would visit `most_walked` nodes; 0 walks once.
+    As long as many hits come late, lists are probed until they hold `most_listed` candidates, a walk that `widens` goes
+    on with twice as many, and a search that `reranks_more` reranks twice as many. Before all of that costs more than
+    `most_ns`, the search is given up.
     """
 
     def __init__(
         self,
-        candidates: int,
-        most_passed: int,
-        ef: int,
-        most_visited: int,
-        most_walked: int,
-        reranked: int,
-        most_reranked: int,
+        listed: int,
         most_listed: int,
+        ef: int,
+        widens: bool,
+        reranked: int,
+        reranks_more: bool,
+        most_ns: float,
+        ns_per_estimated: float,
+        ns_per_visited: float,
+        ns_per_reranked: float,
     ) -> None: ...
     @property
     def reranked(self) -> int:
@@ -620,10 +621,12 @@ class RowSearcher:
         compared: NDArray[np.int64],
         threads: int = 1,
         simd: str = "",
+        spent: NDArray[np.float64] | None = None,
     ) -> bool:
         """Write the nearest items of each row, (rows, k), and how many it was compared with, -1 where it was given up.
 
-        Return False, with nothing to be trusted, if a row or a distance exceeds float32, or a file is damaged.
+        `spent` gets what the work of each row cost, also of those given up. Return False, with nothing to be trusted,
+        if a row or a distance exceeds float32, or a file is damaged.
         """
     def search_one(
         self,

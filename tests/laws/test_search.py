@@ -16,7 +16,7 @@ from nestcode.coders import Coder
 from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search.planner import DECODED_BYTES, UNBOUNDED
+from nestcode.search.planner import DECODED_BYTES
 from nestcode.search.request import Request
 from nestcode.search.selection import Selection
 from tests import twins
@@ -164,7 +164,7 @@ def estimate(
     selection: Selection, queries: NDArray[np.float32], metric: Any, candidates: int, keep: int, simd: str = ""
 ) -> tuple[NDArray[np.float32], NDArray[np.uint32], NDArray[np.int64]]:
     """The least estimates, their positions and how many items were compared."""
-    budget = _core.RowBudget(candidates, UNBOUNDED, 1, UNBOUNDED, 0, keep, 0, 0)
+    budget = _core.RowBudget(candidates, 0, 1, False, keep, False, np.inf, 1.0, 1.0, 1.0)
     scores, positions = np.empty((len(queries), keep), np.float32), np.empty((len(queries), keep), np.uint32)
     compared = np.empty(len(queries), dtype=np.int64)
     searcher = selection.prepared.row_searcher(metric, "caller")

@@ -1,6 +1,9 @@
 """One way through search: the same hits whatever reranks candidates, and however queries are given."""
 
+from dataclasses import replace
 from functools import cache
+from itertools import product
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -170,6 +173,48 @@ def test_many_centroids_in_float16_probe_the_same_lists() -> None:
     index = Index(CellCoder(24, metric="cosine", cells=64).fit(X), vectors="float32")
     index.add(X)
     check(index, "cosine", 200)
+
+
+@pytest.mark.parametrize(
+    ("kind", "vectors", "scanned"), [("lists", "float16", 50.0), ("graph", None, 200.0), ("graph", "float16", 200.0)]
+)
+def test_no_filter_costs_more_than_twice_the_better_of_a_scan_and_the_other_operator(
+    kind: str, vectors: Any, scanned: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted where the core estimates, visits and reranks, wherever the allowed items lie."""
+    monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
+    monkeypatch.setattr(planner, "NS_PER_SCANNED_ITEM", scanned)  # as if there were more features
+    monkeypatch.setattr(planner, "NS_PER_VISITED_NODE", 200.0)
+    monkeypatch.setattr(planner, "NS_WORTH_EXACTNESS", 0)
+    rng = np.random.default_rng(4)
+    X, queries = (rng.standard_normal((count, 32)).astype(np.float32) for count in (3000, 8))
+    coder = LinearCoder(64, metric="cosine").fit(X) if kind == "graph" else CellCoder(48, cells=16).fit(X)
+    index = Index(coder, vectors=vectors, graph=kind == "graph")
+    index.add(X)
+    index.compact()
+    index.wait()
+    order = np.argsort(twins.distances(queries, X, coder.metric_), axis=1)
+    given_up = 0
+    for q, share, side in product(range(len(queries)), (2, 4), ("near", "far", "random")):
+        count = len(X) // share
+        ids = order[q, :count] if side == "near" else order[q, -count:] if side == "far" else np.arange(0, 3000, share)
+        wanted = index.filter(ids)
+        request = index._request(index._live.read(), queries[q : q + 1], filter=wanted)
+        selection = index._searcher._select(index._live.read(), request)
+        plan = index.explain(queries[q], filter=wanted)
+        if plan.operator == "scan":
+            continue
+        searcher = selection.prepared.row_searcher(request.metric, selection.prepared.reranker(request))
+        scan, spent, compared = plan.ns["scan"], np.empty((2, 1)), np.empty((2, 1), dtype=np.int64)
+        for i, own in enumerate((plan, replace(plan, most_ns=inf))):
+            hits = np.empty((1, 10), dtype=np.int64), np.empty((1, 10), dtype=np.float32), compared[i]
+            assert searcher.search(selection.core, request.batch, own.budget, *hits, spent=spent[i])
+        assert compared[1] > 0
+        assert spent[0] <= scan
+        if compared[0] < 0:
+            given_up += 1
+            assert spent[0] + scan <= 2.1 * spent[1]
+    assert given_up
 
 
 def test_a_search_says_what_it_will_do() -> None:

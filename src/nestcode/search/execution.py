@@ -72,7 +72,12 @@ def search_candidates(selection: Selection, request: Request, plan: Plan, k: int
     hits = Hits(np.empty((n, k), np.int64), np.empty((n, k), np.float32), compared)
     _core.select_top_k(reranked, known, hits.distances, hits.ids, request.threads)
     _check_range(hits)
-    if plan.most_reranked > 0 and not request.by_codes and selection.prepared.lists is not None:
+    if (
+        plan.reranks_more
+        and plan.reranked < plan.allowed
+        and not request.by_codes
+        and selection.prepared.lists is not None
+    ):
         late = _find_late(scores, reranked, plan, k) & (compared != GIVEN_UP)
         wider, queries = plan.widened(), np.flatnonzero(late)
         if wider is None:
@@ -100,7 +105,9 @@ def _find(selection: Selection, request: Request, plan: Plan, k: int) -> tuple[F
         _run(selection, request, run)
     else:
         packed = request.packed(prepared.snapshot.width)
-        selection.core.hamming(packed, plan.listed, plan.most_passed, scores, positions, compared, threads)
+        selection.core.hamming(
+            packed, plan.listed, plan.most_items(plan.work.ns_per_estimated), scores, positions, compared, threads
+        )
         prepared.check()
     if prepared.lists is not None and not request.by_codes:  # some of the lists' candidates; those of graphs come last
         positions = positions[:, [*plan.ranks, *range(plan.kept, columns)]]

@@ -13,7 +13,7 @@ AVX-512. Plans depend on their ratios only.
 """
 
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from operator import itemgetter
 from typing import Literal
 
@@ -129,10 +129,9 @@ class Plan:
         reranked: the number of candidates that are reranked first.
         ns: the nanoseconds per query of each operator.
         work: what items cost.
-        most_reranked: the bound on reranked candidates if the next ones may be nearer; 0 never reranks more.
-        most_passed: the number of items of lists, allowed or not, that a query may pass before it is scanned instead.
-        most_visited: the number of nodes that a walk may visit before the query is scanned instead.
-        most_walked: the bound on nodes of further walks, which follow if many hits come late; 0 walks once.
+        most_ns: the bound on the cost of a query's work, all of it together; beyond, the query is scanned instead.
+        reranks_more: whether more candidates are reranked if the next ones may be nearer.
+        widens: whether walks go on, and more lists are probed, if many hits come late.
         listed: the number of allowed items that lists estimate first, also beside graphs.
         most_listed: the bound on these items if many hits lie in the lists that were probed last.
 
@@ -145,26 +144,26 @@ class Plan:
     reranked: int
     ns: dict[Operator, float]
     work: Work
-    most_reranked: int = 0
-    most_passed: int = UNBOUNDED
-    most_visited: int = UNBOUNDED
     listed: int = 0
     most_listed: int = 0
-    most_walked: int = 0
+    widens: bool = False
+    reranks_more: bool = False
+    most_ns: float = inf
 
     @lazy_property
     def budget(self) -> _core.RowBudget:
         """The same as the core takes it."""
-        reranked = min(self.reranked, self.allowed)
         return _core.RowBudget(
-            self.listed,
-            self.most_passed,
-            self.compared,
-            self.most_visited,
-            self.most_walked,
-            reranked,
-            self.most_reranked,
-            self.most_listed,
+            listed=self.listed,
+            most_listed=self.most_listed,
+            ef=self.compared,
+            widens=self.widens,
+            reranked=min(self.reranked, self.allowed),
+            reranks_more=self.reranks_more,
+            most_ns=self.most_ns,
+            ns_per_estimated=self.work.ns_per_estimated,
+            ns_per_visited=NS_PER_VISITED_NODE,
+            ns_per_reranked=self.work.ns_per_reranked,
         )
 
     @lazy_property
@@ -177,10 +176,15 @@ class Plan:
     def kept(self) -> int:
         """How many candidates of lists these are drawn from."""
         reranked = self.budget.reranked
-        if not self.most_reranked:
+        if not self.reranks_more:
             return reranked
-        kept = min(_core.SAMPLED_AHEAD * reranked, max(_core.RERANKED_GROWTH * reranked, self.most_reranked))
+        most = self.most_items(self.work.ns_per_reranked)
+        kept = min(_core.SAMPLED_AHEAD * reranked, max(_core.RERANKED_GROWTH * reranked, most))
         return max(reranked, min(kept, self.most_listed))
+
+    def most_items(self, ns_per_item: float) -> int:
+        """Return how many items of this cost a query may look at before it is scanned instead."""
+        return int(min(self.most_ns / ns_per_item, UNBOUNDED))
 
     def executed_ns(self, compared: float) -> float:
         """Return the nanoseconds that a query took which compared this number of items: by lists, not quite the plan's.
@@ -202,7 +206,14 @@ class Plan:
     def widened(self) -> "Plan | None":
         """Return the plan with more lists probed and more candidates reranked, or None where a scan takes less."""
         more, listed = _core.RERANKED_GROWTH * self.reranked, min(_core.PROBED_GROWTH * self.listed, self.most_listed)
-        return replace(self, reranked=more, listed=listed) if more <= self.most_reranked else None
+        left = self.most_ns - self._searched_ns
+        wider = replace(self, reranked=more, listed=listed, most_ns=left)
+        return wider if wider._searched_ns <= left else None
+
+    @property
+    def _searched_ns(self) -> float:
+        """The least that a search of lists costs which begins anew."""
+        return self.listed * self.work.ns_per_estimated + self.budget.reranked * self.work.ns_per_reranked
 
     def __str__(self) -> str:
         costs = ", ".join(f"{name} {cost / 1e3:,.0f} us" for name, cost in sorted(self.ns.items(), key=itemgetter(1)))
@@ -295,20 +306,22 @@ def make_plan(
         scans = candidates is None and not fetched and allowed < items and ns["scan"] <= ns[way]
     if scans:
         return Plan("scan", items, allowed, allowed, 0, ns, work)
-    most_reranked = most_passed = most_visited = UNBOUNDED
-    most_listed, most_walked = listed, 0
-    if candidates is None and not fetched:
-        most_reranked = max(int(ns["scan"] / work.ns_per_reranked), reranked)
-        if effort is None:
-            most_listed, most_walked = allowed, int(ns["scan"] / NS_PER_VISITED_NODE)
-        if effort is None or allowed < items:
-            most_passed = int(ns["scan"] / work.ns_per_estimated)
-        if allowed < items:
-            most_visited = int(ns["scan"] / NS_PER_VISITED_NODE)
-    if rerank is not None or effort is not None or fetched:
-        most_reranked = 0
-    bounds = most_reranked, most_passed, most_visited, listed, most_listed, most_walked
-    return Plan(way, items, allowed, compared, reranked, ns, work, *bounds)
+    chosen = candidates is not None or fetched
+    widens = not chosen and effort is None
+    return Plan(
+        way,
+        items,
+        allowed,
+        compared,
+        reranked,
+        ns,
+        work,
+        listed=listed,
+        most_listed=allowed if widens else listed,
+        widens=widens,
+        reranks_more=rerank is None and effort is None and not fetched,
+        most_ns=ns["scan"] if widens or (not chosen and allowed < items) else inf,
+    )
 
 
 def _choose_ef(chosen: int | None, k: int, effort: Effort | None) -> int:
