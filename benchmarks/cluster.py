@@ -3,9 +3,10 @@
 Items are rows of a .npy file (--vectors) and, where more are wanted, rows of it with noise; its last rows are the
 queries. Without a file, items are clustered random vectors. Ray runs here, with an actor for each part.
 
-Fan-out: a request that asks every part for nothing, and searches of one query and of 64, by one index of all parts in
-this process and by the cluster. CPU is that of this process and of the actors, Ray's share included, but not that of
-Ray's daemons; the wall-clock times need a machine that does little else, and as many cores as parts.
+Fan-out: a request that asks every part for nothing, the same by calls of Ray's actors without Nestcode, and searches of
+one query and of 64, by one index of all parts in this process and by the cluster. CPU is that of this process and of
+the actors, Ray's share included, but not that of Ray's daemons; the wall-clock times need a machine that does little
+else, and as many cores as parts.
 
 Routing: parts are ranges of codes. The client would rank parts by the nearest of their inverted lists' centroids, and
 ask only the first of them. The share of parts is that which has 95 % of the true 10 nearest, on average; the least is
@@ -115,16 +116,17 @@ def fan_out(parts: list[Path], queries: Floats, true: Ids, rounds: int) -> list[
     rows = [{"index": "one Index", **row} for row in costs(Index.open(parts), [], queries, true, rounds)]
     for count in sorted({1, max(len(parts) // 4, 1), len(parts)}):
         with SearchCluster(parts[:count], replicas=1, num_cpus=0) as cluster:
-            processes = [ray.get(own[0].ready.remote()) for own in cluster.actors()]
+            actors = [own[0] for own in cluster.actors()]
             name = f"cluster, {count} parts"
-            own = costs(cluster, processes, queries, true if count == len(parts) else None, rounds)
+            own = costs(cluster, actors, queries, true if count == len(parts) else None, rounds)
             rows += [{"index": name, **row} for row in own]
     ray.shutdown()
     return rows
 
 
-def costs(at: Any, processes: list[int], queries: Floats, true: Ids | None, rounds: int) -> list[dict[str, Any]]:
-    """Return the cost of requests to an index, or to a cluster whose actors have these processes."""
+def costs(at: Any, actors: list[Any], queries: Floats, true: Ids | None, rounds: int) -> list[dict[str, Any]]:
+    """Return the cost of requests to an index, or to a cluster that has these actors."""
+    processes: list[int] = ray.get([actor.ready.remote() for actor in actors])
     items, nothing = len(at), np.empty(0, dtype=np.int64)
     budget = max(items // 50, K) // max(len(processes), 1)  # 2 % of the items, wherever they are
     requests: dict[str, tuple[int, Callable[[int], Any]]] = {
@@ -133,6 +135,8 @@ def costs(at: Any, processes: list[int], queries: Floats, true: Ids | None, roun
         "1 query, all": (1, lambda i: at.search(queries[i % len(queries)], K, candidates=items)),
         f"{BATCH} queries, 2 %": (BATCH, lambda _: at.search(queries[:BATCH], K, candidates=budget)),
     }
+    if actors:
+        requests["nothing, by Ray alone"] = 1, lambda _: ray.get([actor.ready.remote() for actor in actors])
     rows = []
     for name, (each, ask) in requests.items():
         for warm in range(5):

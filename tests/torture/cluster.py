@@ -70,16 +70,15 @@ def opened(folder: Path) -> Iterator[Place]:
     for generation in generations:
         merge_shards(shards, generation, parts=PARTS)
     parts = sorted(generations[0].glob("part-*"))
-    nodes = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    nodes = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False, "wait": False})
     try:
-        worker = nodes.add_node(**NODE)
+        worker = nodes.add_node(wait=False, **NODE)
         ray.init(address=nodes.address, logging_level="error", log_to_driver=False)
-        patience: dict[str, Any] = {
-            "timeout": 2 * HANG,
-            "start_timeout": 2 * HANG,
-        }  # a request that hangs is counted as such
+        while sum(node["Alive"] for node in ray.nodes()) < 2:
+            time.sleep(LOOK)
+        late = 2 * HANG  # a request that hangs is counted as such
         with (
-            SearchCluster(generations[0], replicas=REPLICAS, num_cpus=0, **patience) as cluster,
+            SearchCluster(generations[0], replicas=REPLICAS, timeout=late, start_timeout=late, num_cpus=0) as cluster,
             clients(cluster, parts) as found,
         ):
             yield Place(nodes, worker, cluster, generations, found)
@@ -122,7 +121,7 @@ def lose_node(place: Place, random: Random) -> None:
     wait_for_answers(place, random.randrange(ANSWERS))
     place.nodes.remove_node(place.worker, allow_graceful=False)
     wait_for_answers(place, ANSWERS)
-    place.worker = place.nodes.add_node(**NODE)
+    place.worker = place.nodes.add_node(wait=False, **NODE)  # which would raise after some seconds
 
 
 def stop_process(place: Place, random: Random) -> None:
