@@ -268,7 +268,7 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
             "number your items, and keep names in a list beside the index"
         )
     if count is not None and len(array) != count:
-        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items: give as many")
+        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items: give {count}")
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         raise InvalidInput(
             f"ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got {array.min()} to {array.max()}: "

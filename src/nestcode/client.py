@@ -96,10 +96,10 @@ class Client:
         """Return the k nearest items of each query, as `Index.search` does.
 
         `filter` is ids, a mask by id, or a condition, `"year > 2020"` or `("year > ?", [2020])`; `attributes` returns
-        those of the hits.
+        the attributes of the hits.
 
-        Each of several servers spends the budget `candidates` on its own items. A server reranks by the vectors that
-        its index stores, so `vectors` cannot be given; `threads` has no effect, as servers have their own.
+        With several servers each one spends the budget `candidates` on its own items. A server reranks by the vectors
+        that its index stores, so `vectors` is refused; `threads` has no effect, because servers have their own threads.
 
         With `allow_partial` the answer is `PartialHits`: a server of a cluster leaves out the parts that do not answer,
         and `hits.missing` names them. Without, a missing part is an error.
@@ -145,7 +145,7 @@ class Client:
     def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
         """Return attributes of items as a table of pyarrow, in the order of the ids, as `Index.attributes` does.
 
-        Items that no server has, as those that were removed since, have nulls, as missing hits have.
+        Missing hits, and items that no server has (they may have been removed), have null rows.
         """
         wanted = np.ravel(np.asarray(ids, dtype=np.int64))
         known, request = np.unique(wanted[wanted >= 0]), {} if columns is None else {"columns": _names_of(columns)}
@@ -166,12 +166,12 @@ class Client:
     def add(
         self, items: Codes | ArrayLike, ids: ArrayLike, *, attributes: Any = None, on_duplicate: OnDuplicate = "error"
     ) -> None:
-        """Add items under ids, and return when they are durable; with the same ids this may be repeated.
+        """Add items under ids, and return when they are durable; a call whose answer was lost may be repeated.
 
-        `attributes` are those that `Index.add` takes, for columns that the index has.
+        `attributes` has the forms of `Index.add`, and only columns that the index already has.
 
-        Of more items than a request may have, each request adds all or none; the error of one tells how many items
-        were added before.
+        Many items travel in several requests. Each request adds all of its items or none; an error says how many items
+        the earlier requests added.
         """
 
         def send(rows: _Rows) -> None:
@@ -195,7 +195,7 @@ class Client:
         self._with_rows(items, send if attributes is None else send_with_attributes)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove items, and return when that is durable; many are removed by several requests, as they are added."""
+        """Remove items, and return when their removal is durable; many items travel in several requests."""
         unwanted, most = check_ids(ids), _most_rows(self._about)
         with _counting(len(unwanted), "removed") as done:
             for first in range(0, len(unwanted), most):
@@ -214,7 +214,7 @@ class Client:
         return self._with_rows(np.asarray(X), ask)
 
     def decode(self, codes: Codes, *, length: int | None = None) -> Floats:
-        """Return what the first `length` bits of codes decode to, (n, features)."""
+        """Decode the first `length` bits of codes, (n, features)."""
         query = {} if length is None else {"length": length}
 
         def ask(rows: _Rows) -> Floats:

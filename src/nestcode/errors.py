@@ -53,11 +53,11 @@ def _combined_with(other: type[Exception]) -> type[Any]:
 
 
 class NotNumeric(InvalidInput, TypeError):
-    """Data of objects that are no numbers; a `TypeError` as well, as scikit-learn expects."""
+    """Data are not numbers; a `TypeError` as well, as scikit-learn expects."""
 
 
 class DamagedFile(NestcodeError, ValueError):
-    """A file does not hold what it should."""
+    """A file is damaged, foreign or newer than this version."""
 
 
 class Diverged(NestcodeError, ArithmeticError):

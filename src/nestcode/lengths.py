@@ -271,7 +271,7 @@ class Mixture(Lengths):
 
 @dataclass(frozen=True)
 class Beyond(Lengths):
-    """The distribution of `lengths` given that they exceed `first`: for training once the first units are frozen.
+    """The distribution of `lengths` given that they exceed `first`, for training after the first units are frozen.
 
     >>> Beyond(Uniform(), first=2).pmf(4)
     array([0. , 0. , 0.5, 0.5])

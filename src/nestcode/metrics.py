@@ -207,15 +207,15 @@ def by_length(
     >>> by_length(keep, np.array([[3.0, 2.0, 1.0]]), [1, 2, 3], lambda rows, kept: float(np.abs(rows - kept).max()))
     {1: 2.0, 2: 1.0, 3: 0.0}
 
-    Of a coder, `model` is `lambda X, length: coder.decode(coder.encode(X).prefix(length))`; of a PyTorch model with
-    nested dropout `lambda X, length: network(X, kept=length)`, in evaluation mode and under `torch.no_grad()`.
+    For a coder pass `lambda X, length: coder.decode(coder.encode(X).prefix(length))`. For a PyTorch model with nested
+    dropout pass `lambda X, length: network(X, kept=length)`; it runs in evaluation mode under `torch.no_grad()`.
 
     Args:
-        model: called as `model(data, length)`; returns what the metric compares.
-        data: what the model takes.
+        model: a function `model(data, length)` that returns the output for the metric.
+        data: the input of the model.
         lengths: bits, units, channels or tokens to keep.
-        metric: called as `metric(targets, output)`, such as `distortion` or `psnr`. Tensors come as arrays.
-        targets: what outputs are compared with; the data by default.
+        metric: a function `metric(targets, output)` of arrays, such as `distortion` or `psnr`.
+        targets: the targets of the metric; by default the data.
 
     """
     expected = _as_array(data if targets is None else targets)

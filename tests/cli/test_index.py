@@ -221,7 +221,7 @@ def test_add_remove_and_compact(built: Path) -> None:
     np.save(built / "ids.npy", np.array([7, 5000, 9]))
     assert json.loads(fine("index", "add", index, built / "more.npy", "--json"))["count"] == 403
     again = ("index", "add", index, built / "more.npy", "--ids", built / "ids.npy")
-    assert "7, which is in use: give others, or --replace" in refused(*again)
+    assert "7, which is in use: give other ids, or --replace" in refused(*again)
     fine(*again, "--replace")
     with nestcode.Index.open(index) as opened:
         assert opened.coder is not None
@@ -307,7 +307,7 @@ def test_errors_leave_the_index_unchanged(built: Path) -> None:
             "give --force to overwrite it, or use nestcode index add",
         ),
         (("index", "build", built / "v.npy", *coder, "-o", built / "v.npy"), "an index must be a folder"),
-        (("index", "build", built / "v.npy", *coder, "-o", built / "other"), "holds no index but other files"),
+        (("index", "build", built / "v.npy", *coder, "-o", built / "other"), "without an index that holds other files"),
         (("index", "build", built / "v.npy", *coder, "--width", 99, "-o", built / "new"), "width must be at most 64"),
         (("index", "build", built / "narrow.npy", *coder, "-o", built / "new"), "the 12 features"),
         (("index", "build", built / "v.npy", *coder, "--ids", built / "ids.npy", "-o", built / "new"), "3 ids for 400"),

@@ -217,7 +217,7 @@ def test_errors_of_damaged_streams_name_the_command(
     with pytest.raises(SystemExit):
         main()
     said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith("decode what is intact with nestcode decompress --on-damage keep")
+    assert said.endswith("decode the intact part with nestcode decompress --on-damage keep")
 
 
 def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -559,7 +559,7 @@ def test_columns_must_be_those_of_the_fit(name: str, digits: NDArray[Any]) -> No
     coder.fit(X)
     assert list(coder.feature_names_in_) == list(X.columns)
     assert np.array_equal(coder.transform(X), coder.transform(X.to_numpy()))
-    with pytest.raises(InvalidInput, match=r"in their order, pixel0, .*, …, got pixel63, .*, …: give"):
+    with pytest.raises(InvalidInput, match=r"in the same order: pixel0, .*, …, got pixel63, .*, …: give"):
         coder.transform(X[X.columns[::-1]])
     with pytest.raises(InvalidInput, match="got pixel0, pixel1, pixel2: give"):
         coder.transform(X[X.columns[:3]])

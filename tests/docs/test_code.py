@@ -177,6 +177,14 @@ def test_pages_and_docstrings_list_every_coder() -> None:
     assert set(re.findall(r"^    (\w+Coder) ", nestcode.coders.__doc__ or "", flags=re.MULTILINE)) == coders
 
 
+def test_the_page_of_layers_gives_every_name_one_task() -> None:
+    page = (ROOT / "docs" / "api" / "nn.md").read_text()
+    tables = re.findall(r"^\| (`\w+`.*?) \|", page, flags=re.MULTILINE)
+    shown = [name.strip() for names in re.findall(r"members: \[(.*?)\]", page) for name in names.split(",")]
+    assert sorted(name for row in tables for name in re.findall(r"`(\w+)`", row)) == sorted(shown)
+    assert sorted(shown) == sorted(nestcode.nn.__all__)
+
+
 def test_the_docstring_of_coder_lists_what_a_subclass_implements() -> None:
     (listed,) = re.findall(r"and implement\s(.*?)\. That is", Coder.__doc__ or "", flags=re.DOTALL)
     assert set(re.findall(r"`(\w+)`", listed)) == set(Coder.__abstractmethods__)
@@ -296,8 +304,8 @@ QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of
     ("coders/linear/coder.py", "(at most {:,} rows)", sampling.SAMPLE_ROWS),
     ("coders/residual/coder.py", "(at most {:,} rows)", sampling.TRAIN_ROWS),
     ("coders/residual/coder.py", "Fewer than {:,} rows are joined", sampling.FEW_ROWS),
-    ("stores/lmdb.py", "leading bits are kept, at most {:,};", 8 * LmdbStore.MAX_BYTES),
-    ("stores/postgres.py", "leading bits are kept, at most {:,};", 8 * PostgresStore.MAX_BYTES),
+    ("stores/lmdb.py", "leading bits to keep, at most {:,};", 8 * LmdbStore.MAX_BYTES),
+    ("stores/postgres.py", "leading bits to keep, at most {:,};", 8 * PostgresStore.MAX_BYTES),
     ("streams/stream.py", "by default {} GiB", payload.LIMIT >> 30),
     ("streams/stream.py", "at most {} times their entropy-coded payload", stream_format.RATIO),
     ("images/refiner.py", "At a step of {:.0f} and below", refiner.FINEST),

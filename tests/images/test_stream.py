@@ -24,11 +24,11 @@ from nestcode.images import (
     ImageStreamWriter,
     compress_images,
     decompress_images,
-    image_stream_info,
 )
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.format import MAX_NAME, check_name, lay_out
 from nestcode.images.image import Image
+from nestcode.images.info import image_stream_info
 from nestcode.images.pool import map_in_order
 from nestcode.images.stream import ImageStreamEncoder, Target
 from nestcode.streams import ItemStreamInfo

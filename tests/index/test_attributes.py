@@ -112,10 +112,10 @@ def test_attributes_stay_with_their_items(late: bool, changes: list[tuple[str, i
             count = {"one": 1, "add": 20, "plain": 3, "merge": 4}.get(change, 0)
             new = np.arange(largest + 1, largest + 1 + count)
             if change in ("add", "one"):
-                index.add(codes(count, seed), attributes=table(new))
+                index.add(codes(count, seed).prefix(index.width), attributes=table(new))
                 expected |= {int(i): row(int(i)) for i in new}
             elif change == "plain":
-                index.add(codes(count, seed))
+                index.add(codes(count, seed).prefix(index.width))
                 expected |= {int(i): NOTHING for i in new}
             elif change == "merge":
                 other = Index(width=index.width)
@@ -383,7 +383,7 @@ def test_types_that_no_column_has_are_refused() -> None:
 def test_what_is_asked_for_is_checked() -> None:
     index = Index(width=16)
     index.add(codes(2), attributes={"a": [1, 2], "b": ["x", "y"]})
-    with pytest.raises(InvalidInput, match="columns must be those of the index, a, b, got 'c': choose one"):
+    with pytest.raises(InvalidInput, match="columns must be columns of the index, a, b, got 'c': choose one"):
         index.attributes([0], columns=["a", "c"])
     with pytest.raises(InvalidInput, match="columns must be distinct"):
         index.attributes([0], columns=["a", "a"])

@@ -152,7 +152,7 @@ def test_a_child_of_a_writer_is_told_who_writes(write: Callable[[Index], object]
     index.save(tmp_path)
 
     def refused() -> None:
-        with pytest.raises(InvalidInput, match="the process that this one was forked from: search here"):
+        with pytest.raises(InvalidInput, match="the process that this process was forked from: search its items"):
             write(writer)
         assert writer.neighborhood(codes(9)[5], size=1).ids.tolist() == [5]
         writer.close()

@@ -455,7 +455,7 @@ BAD_IDS: dict[str, tuple[Any, str]] = {
 MISTAKES: Mistakes = {
     "add ids in use": (
         lambda index: index.add(X[:3], ids=[100, 4, 17]),
-        'ids must be new, but 4, 17 are in use: give others, or pass on_duplicate="replace"',
+        'ids must be new, but 4, 17 are in use: give other ids, or pass on_duplicate="replace"',
     ),
     "add too few ids": (
         lambda index: index.add(X[:3], ids=[100, 101]),

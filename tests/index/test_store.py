@@ -293,7 +293,7 @@ def test_a_reader_sees_its_snapshot_until_it_refreshes(tmp_path: Path) -> None:
     assert reader.refresh()
     assert len(reader._live.current.segments) == 1
     reader.verify()
-    with pytest.raises(InvalidInput, match="was closed: open it again to see what others commit"):
+    with pytest.raises(InvalidInput, match="was closed: open it again to see later commits"):
         writer.refresh()
     with pytest.raises(InvalidInput, match="in memory, where nobody else changes it"):
         index.refresh()

@@ -17,7 +17,8 @@ from nestcode.errors import InvalidInput
 from nestcode.reproduce import Lab, networks
 from nestcode.reproduce.lab.networks import trained_network
 from nestcode.reproduce.networks import Piece, pieces, train_networks
-from nestcode.training import Preset, Training
+from nestcode.training import Training
+from nestcode.training.presets import Preset
 
 ROWS = np.random.default_rng(0).integers(256, size=(60, 12), dtype=np.uint8)
 PRESET = Preset(width=8, training=Training(steps=100, batch_size=20, device="cpu", holdout=0.0))

@@ -442,7 +442,7 @@ def test_vectors_with_nan_are_refused_when_they_are_compared() -> None:
     index.add(X)
     damaged = X.copy()
     damaged[3] = np.nan
-    with pytest.raises(InvalidInput, match="vectors must be finite, but some of those compared hold NaN"):
+    with pytest.raises(InvalidInput, match="vectors must be finite, but some compared vectors hold NaN"):
         index.search(X[3], k=2, candidates=100, vectors=damaged)
 
 

@@ -168,7 +168,7 @@ def test_items_that_a_store_did_not_write_are_refused(create: Create) -> None:
     for item, code, refused in wrong:
         put(store, item, code)
         for read in reads[:refused]:
-            with pytest.raises(DamagedFile, match="a code of 13 bits in 2 bytes, but the database holds others"):
+            with pytest.raises(DamagedFile, match="a code of 13 bits in 2 bytes, but the database holds codes"):
                 read()
         put(store, item, None)
     assert store.search(codes, k=3).ids.tolist() == expected
@@ -295,7 +295,7 @@ def test_errors_name_the_rule_and_change_nothing(create: Create) -> None:
     codes = clustered(9, 13)
     store = filled(create, codes[:6], np.arange(6))
     calls: list[tuple[Any, str]] = [
-        (lambda: store.add(codes[5:9], [7, 8, 9, 3]), 'ids must be new, but 3 is in use: give others, or pass'),
+        (lambda: store.add(codes[5:9], [7, 8, 9, 3]), 'ids must be new, but 3 is in use: give other ids, or pass'),
         (lambda: store.add(codes[:2], [8, 8]), "ids must be distinct, got 8"),
         (lambda: store.add(codes[:2], [8]), "one id for each item"),
         (lambda: store.add(codes[:1], [8], on_duplicate="skip"), "on_duplicate must be"),  # type: ignore[arg-type]

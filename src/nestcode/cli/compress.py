@@ -45,19 +45,19 @@ def compress(
     bpp: Annotated[
         float | None,
         typer.Option(
-            callback=check_positive, help="Rate of images in bits per pixel (bpp), on average, headers apart."
+            callback=check_positive, help="Rate of images in bits per pixel (bpp), on average, without headers."
         ),
     ] = None,
     tune: Annotated[
         Literal["psnr", "ssim"] | None,
-        typer.Option(help="Metric that images are coded for; ssim spends fewer bits on colors.", show_default="psnr"),
+        typer.Option(help="Metric to optimize for images; ssim spends fewer bits on colors.", show_default="psnr"),
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Size of the stream in bytes, such as 2MB.")] = None,
-    psnr: Annotated[float | None, typer.Option(help="PSNR that each image reaches, in dB.")] = None,
-    ssim: Annotated[float | None, typer.Option(help="SSIM that the luma of each image reaches, below 1.")] = None,
+    psnr: Annotated[float | None, typer.Option(help="PSNR of each image, in dB.")] = None,
+    ssim: Annotated[float | None, typer.Option(help="SSIM of the luma of each image, below 1.")] = None,
     lossless: Annotated[bool, typer.Option("--lossless", help="Keep images bit for bit.")] = False,
     max_error: Annotated[
-        float | None, typer.Option(callback=check_positive, help="Mean squared error that vectors reach.")
+        float | None, typer.Option(callback=check_positive, help="Mean squared error of vectors.")
     ] = None,
     entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
     profiles: Annotated[bool, typer.Option(help="Keep the ICC profiles of images.")] = True,

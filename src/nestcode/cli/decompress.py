@@ -52,13 +52,13 @@ def decompress(
         str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
     ] = None,
     on_damage: Annotated[
-        Literal["error", "keep"], typer.Option(help="Fail at a damaged block, or keep what precedes the first one.")
+        Literal["error", "keep"], typer.Option(help="Fail at a damaged block, or keep the data before it.")
     ] = "error",
     limit: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Bytes of pixels or values to decode at most.",
+            help="Most bytes of pixels or values to decode.",
             show_default="1000 times the stream, at least 256 MiB",
         ),
     ] = None,

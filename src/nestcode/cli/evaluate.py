@@ -24,11 +24,11 @@ Vectors = Annotated[
 ]
 Condition = Annotated[
     str | None,
-    typer.Option("--filter", metavar="CONDITION", help="Search among items for which this holds: \"lang = 'en'\"."),
+    typer.Option("--filter", metavar="CONDITION", help="Search only items that meet a condition: \"lang = 'en'\"."),
 ]
 Exact = Annotated[
     Path | None,
-    typer.Option(help="The same file for searches that rank by codes: it only tells the true neighbors."),
+    typer.Option(help="Original vectors that only define the true neighbors; searches rank by codes."),
 ]
 
 
@@ -38,7 +38,7 @@ def evaluate(
     k: Neighbors = 10,
     candidates: Annotated[
         int | None,
-        typer.Option(min=1, help="Candidate budget: items scored per query.", show_default="as tuned, or auto"),
+        typer.Option(min=1, help="Candidate budget: items scored per query.", show_default="as tuned, or automatic"),
     ] = None,
     rerank: Annotated[
         int | None,
@@ -54,7 +54,7 @@ def evaluate(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure recall@k of an index's searches, by queries that are not in it.
+    """Measure the recall@k of an index by queries that are not in it.
 
     The true neighbors are those of an exhaustive search by vectors: --vectors, --exact, or those that the index stores.
     Without any it is a search by codes, and recall shows only what probing few lists misses.

@@ -63,7 +63,7 @@ def fit(
         bool,
         typer.Option(
             "--resume",
-            help="Continue the training of an interrupted fit from its checkpoint, OUT.ckpt; without one, start anew.",
+            help="Continue the training of an interrupted fit from its checkpoint, OUT.ckpt, if it exists.",
         ),
     ] = False,
     array: ArrayName = None,

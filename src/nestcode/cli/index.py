@@ -25,7 +25,7 @@ Folder = Annotated[Path, typer.Argument(help="The folder of an index.", show_def
 Folders = Annotated[
     list[Path],
     typer.Argument(
-        metavar="PATH...", help="The folder of an index, or those of its parts, read as one.", show_default=False
+        metavar="PATH...", help="The folder of an index, or the folders of its parts, read as one.", show_default=False
     ),
 ]
 
@@ -40,7 +40,7 @@ FoldersFirst = Annotated[
     list[Path],
     typer.Argument(
         metavar="PATH...",
-        help="The folder of an index, or those of its parts, read as one.",
+        help="The folder of an index, or the folders of its parts, read as one.",
         default_factory=list,
         show_default=False,
         callback=_some_folder,
@@ -79,21 +79,25 @@ def build(
         Literal["l2", "cosine"] | None, typer.Option(help="Squared Euclidean distance, or cosine.", show_default="l2")
     ] = None,
     recall: Annotated[
-        float | None, typer.Option(help="Share of the k nearest items that searches should find.", show_default="0.95")
+        float | None,
+        typer.Option(help="Recall to reach: the share of the k nearest items found.", show_default="0.95"),
     ] = None,
     k: Annotated[
-        int | None, typer.Option("--k", "-k", min=1, help="Neighbors that recall counts.", show_default="10")
+        int | None, typer.Option("--k", "-k", min=1, help="Number of neighbors that recall counts.", show_default="10")
     ] = None,
     max_bytes: Annotated[
-        float | None, typer.Option(help="Most bytes of an item in memory.", show_default="no bound")
+        float | None, typer.Option(help="Most bytes of memory per item.", show_default="no bound")
     ] = None,
     prefer: Annotated[
         Literal["latency", "memory", "build"] | None,
-        typer.Option(help="What is best among the indexes that reach the recall.", show_default="latency"),
+        typer.Option(
+            help="What to optimize among indexes that reach the recall.",
+            show_default="latency",
+        ),
     ] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(help="A file of vectors like those to search for.", show_default="items that trials hold out"),
+        typer.Option(help="A file of sample queries.", show_default="held-out items"),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the trials.", show_default="0")] = None,
     seconds: Annotated[
@@ -107,7 +111,7 @@ def build(
             metavar="ADDRESS", help="Build on this Ray cluster: auto, local, or host:port.", show_default="here"
         ),
     ] = None,
-    parts: Annotated[int, typer.Option(min=1, help="With --ray: how many folders to write, out/part-0000 and on.")] = 1,
+    parts: Annotated[int, typer.Option(min=1, help="With --ray: number of folders to write, out/part-0000 on.")] = 1,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing index; inputs are never overwritten.")
@@ -252,7 +256,7 @@ def truncate(
 
 @index.command(epilog="Example: nestcode index verify my.index")
 def verify(paths: Folders, as_json: AsJson = False) -> None:
-    """Verify all checksums of an index, and that ids are distinct; exit with status 1 if one is damaged."""
+    """Verify all checksums of an index, and that ids are distinct; exit with status 1 otherwise."""
     from nestcode.index import Index
 
     try:
@@ -269,13 +273,11 @@ def verify(paths: Folders, as_json: AsJson = False) -> None:
 @index.command(epilog="Example: nestcode index health my.index")
 def health(
     paths: Folders,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many nearest items recall counts.")] = 10,
-    target_recall: Annotated[
-        float, typer.Option("--target-recall", "-t", help="The least recall@k that is healthy.")
-    ] = 0.9,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of nearest items that recall counts.")] = 10,
+    target_recall: Annotated[float, typer.Option("--target-recall", "-t", help="Least healthy recall@k.")] = 0.9,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the recall of stored items, and say whether the index has outgrown its choice or the data changed."""
+    """Measure the recall of stored items, and report an index that no longer suits its size or its data."""
     from nestcode.index import Index
 
     with Index.open(paths) as opened, messages().status("Measuring"):
@@ -358,7 +360,7 @@ def _add(
     if new is not None and not replace:
         taken = new[np.isin(new, opened.ids)]
         if len(taken):
-            raise InvalidInput(f"ids must be new, got {taken[0]}, which is in use: give others, or --replace")
+            raise InvalidInput(f"ids must be new, got {taken[0]}, which is in use: give other ids, or --replace")
     vectors = None
     if codes is not None:
         items = codes

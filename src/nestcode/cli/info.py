@@ -43,7 +43,7 @@ def info(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe a file; without one, the version, the SIMD kernels and the optional packages of this installation.
+    """Describe a file; without a file, the version, SIMD kernels and optional packages of this installation.
 
     The key "file" of --json is coder, index, stream, codes (any rows of bytes), array, checkpoint or store.
     """

@@ -164,7 +164,7 @@ class TableRows(InputRows):
             lengths = np.unique(batch.column(0).value_lengths().to_numpy(zero_copy_only=False))
             if len(lengths) > 1 or flat.null_count:
                 raise InvalidInput(
-                    f"lists in {self._path} must be equally long without nulls, got others: drop these rows"
+                    f"lists in {self._path} must be equally long without nulls: drop the rows that differ"
                 )
             yield flat.to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
 

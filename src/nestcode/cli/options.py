@@ -91,7 +91,7 @@ Force = Annotated[
 Refine = Annotated[bool, typer.Option("--refine", help="Refine images by the learned decoder.")]
 Scale = Annotated[
     Literal["1", "1/2", "1/4", "1/8"],
-    typer.Option(help="Scale of images, by their lowest frequencies."),
+    typer.Option(help="Scale at which images are decoded."),
 ]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=limit_cores, help="Number of processor cores.", show_default="all")

@@ -25,14 +25,14 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page, figures and JSON.")] = Path("report"),
     quick: Annotated[bool, typer.Option("--quick", help="Minutes per experiment on two cores; the default.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's sizes; needs a GPU.")] = False,
-    toy: Annotated[bool, typer.Option("--toy", help="Minutes for all: a smoke test.")] = False,
+    toy: Annotated[bool, typer.Option("--toy", help="A smoke test: minutes for all experiments.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random seeds.")] = 3,
     states: Annotated[
         Path | None,
         typer.Option(help="Folder of trained networks, to carry from machine to machine.", show_default="OUT/cache"),
     ] = None,
     piece: Annotated[
-        list[str] | None, typer.Option(help="With networks: train only pieces whose names begin like this.")
+        list[str] | None, typer.Option(help="With networks: train only pieces whose names begin with this.")
     ] = None,
     deadline: Annotated[
         float | None,
@@ -42,14 +42,14 @@ def reproduce(
         ),
     ] = None,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Take interrupted networks as they are, instead of training on.")
+        bool, typer.Option("--unfinished", help="Use interrupted networks without training them further.")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore cached results.")] = False,
     allow_dirty: Annotated[
         bool, typer.Option("--allow-dirty", help="Accept uncommitted changes; the report states them.")
     ] = False,
     commit: Annotated[str | None, typer.Option(help="Commit of a copy without a repository.")] = None,
-    clean: Annotated[bool, typer.Option("--clean", help="That copy has no changes to its commit.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="The copy has no changes to its commit.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     as_json: AsJson = False,
 ) -> None:

@@ -32,8 +32,8 @@ def search(
         int | None,
         typer.Option(
             min=1,
-            help="Candidate budget: items scored per query. More raise recall and take longer.",
-            show_default="as tuned, or auto",
+            help="Candidate budget: items scored per query. More candidates raise recall and take longer.",
+            show_default="as tuned, or automatic",
         ),
     ] = None,
     rerank: Annotated[
@@ -41,7 +41,7 @@ def search(
     ] = None,
     rank: Annotated[
         Literal["asymmetric", "hamming", "exact"] | None,
-        typer.Option(help="Score by asymmetric distances to decoded codes, Hamming, or exact distances to vectors."),
+        typer.Option(help="Score by asymmetric (ADC), Hamming, or exact distances to vectors."),
     ] = None,
     metric: Annotated[
         Literal["l2", "cosine", "inner"] | None,
@@ -51,7 +51,7 @@ def search(
         Path | None,
         typer.Option(
             help="A .npy file of the original vectors by id, to rerank by exact distances.",
-            show_default="those the index stores",
+            show_default="the stored vectors",
         ),
     ] = None,
     names: Annotated[
@@ -59,7 +59,7 @@ def search(
     ] = None,
     condition: Annotated[
         str | None,
-        typer.Option("--filter", metavar="CONDITION", help="Search among items for which this holds: \"lang = 'en'\"."),
+        typer.Option("--filter", metavar="CONDITION", help="Search only items that meet a condition: \"lang = 'en'\"."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Attributes to show with each hit, such as title,year.")

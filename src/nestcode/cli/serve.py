@@ -22,18 +22,18 @@ TOKEN = "NESTCODE_TOKEN"
 def serve(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="INDEX", help="The folder of an index, or those of its parts, read as one."),
+        typer.Argument(metavar="INDEX", help="The folder of an index, or the folders of its parts, read as one."),
     ] = None,
     coder: CoderIfAny = None,
     items: Annotated[
         Path | None,
-        typer.Option(help="What the items look like: a folder of images, a .npy file of them, or a line of text each."),
+        typer.Option(help="Images or texts of the items: a folder, a .npy file of images, or a line of text each."),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="A model of sentence-transformers, so that texts can be queries.")
     ] = None,
     streams: Annotated[Path | None, typer.Option(help="A folder of streams (.nest) to serve.")] = None,
-    host: Annotated[str, typer.Option(help="Address to bind to; others than loopback need a token.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to bind to; only loopback needs no token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8808,
     writable: Annotated[bool, typer.Option("--writable", help="Let clients add and remove items.")] = False,
     memory: Annotated[
@@ -47,14 +47,14 @@ def serve(
     cors: Annotated[
         list[str] | None, typer.Option(help="A web site whose pages may read answers and write; may be repeated.")
     ] = None,
-    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 64 << 20,
-    max_rows: Annotated[int, typer.Option(min=1, help="Queries or items of a request.")] = 4096,
+    max_body: Annotated[int, typer.Option(min=1024, help="Most bytes of a request.")] = 64 << 20,
+    max_rows: Annotated[int, typer.Option(min=1, help="Most queries or items of a request.")] = 4096,
     max_k: Annotated[int, typer.Option(min=1, help="Neighbors per query.")] = 1000,
     max_seconds: Annotated[
-        float, typer.Option(callback=check_positive, help="Seconds for a request to arrive and to be answered.")
+        float, typer.Option(callback=check_positive, help="Most seconds of a request, from arrival to answer.")
     ] = 30,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Searches at the same time.", show_default="the cores")
+        int | None, typer.Option(min=1, help="Number of concurrent searches.", show_default="the cores")
     ] = None,
     ray: Annotated[
         str | None,
@@ -64,9 +64,9 @@ def serve(
         Path | None,
         typer.Option(help="With --ray: the folder of a sharded index, or a link to it, which all nodes can open."),
     ] = None,
-    replicas: Annotated[int, typer.Option(min=1, help="With --ray: how many processes open each part.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, help="With --ray: number of processes that open each part.")] = 2,
 ) -> None:
-    """Serve an index and streams over HTTP, with a page to explore them at /.
+    """Serve an index and streams over HTTP, with an explorer page at /.
 
     A commit by another process is picked up within a second. Ctrl-C or SIGTERM finish the requests that have begun.
     With --ray, replicas on a cluster search the parts of a sharded index. Where --parts is a link, let it lead to

@@ -33,9 +33,7 @@ SHOWN = 120  # periods in a plot
 def simulate_bandwidth(
     trace: Annotated[
         Path | None,
-        typer.Argument(
-            help="A bandwidth trace: bits per second, one line per period; or lines of seconds and bits since the last."
-        ),
+        typer.Argument(help="A bandwidth trace: bits per second, one line per period; or lines of seconds and bits."),
     ] = None,
     generate: Annotated[
         Literal["markov", "lognormal", "uniform"] | None,
@@ -43,7 +41,11 @@ def simulate_bandwidth(
     ] = None,
     mean: Annotated[
         float | None,
-        typer.Option(callback=check_positive, help="Its mean in bits per second.", show_default="half a code per item"),
+        typer.Option(
+            callback=check_positive,
+            help="Its mean in bits per second.",
+            show_default="half a code per item",
+        ),
     ] = None,
     periods: Annotated[int | None, typer.Option(min=1, help="Its number of periods.", show_default="1000")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the trace and of training.")] = 0,

@@ -25,7 +25,7 @@ def tune(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the fastest searches that reach a recall@k, and keep the choice with the index.
+    """Choose the fastest search settings that reach a recall@k, and store them in the index.
 
     Recall must exceed the target by its standard error over the queries: with more of them searches are faster.
     """

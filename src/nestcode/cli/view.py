@@ -23,7 +23,7 @@ def view(
         ),
     ] = None,
     image: Annotated[
-        str | None, typer.Option(help="Name or number, from 0, of the image.", show_default="the only one")
+        str | None, typer.Option(help="Name of the image, or its number from 0.", show_default="the only one")
     ] = None,
     bpp: Annotated[
         float | None,
@@ -37,7 +37,7 @@ def view(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Bytes of pixels to decode at most.", show_default="1000 times the stream, at least 256 MiB"
+            min=0, help="Most bytes of pixels to decode.", show_default="1000 times the stream, at least 256 MiB"
         ),
     ] = None,
     opened: Annotated[bool, typer.Option("--open", help="Open the PNG file in the system's viewer.")] = False,

@@ -80,7 +80,7 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
 
     Args:
         path: the file, or the name of a coder that ships with Nestcode (`nestcode.coders.pretrained`).
-        modules: `encoder` and `decoder`, where a coder's `Network` was given modules of your own.
+        modules: `encoder` and `decoder`, if the coder's `Network` has modules of your own.
 
     """
     if str(path) in PRETRAINED:  # even if such a file exists: "./cifar10-small" names the file

@@ -59,7 +59,7 @@ def fit(
     seed: int = 0,
     verbose: bool = False,
 ) -> Choice:
-    """Fit the coder that suits the data, of those that need no PyTorch.
+    """Fit the coder that suits the data best, among the coders that need no PyTorch.
 
     >>> import nestcode as nc
     >>> X, _ = nc.data.digits()
@@ -70,22 +70,22 @@ def fit(
     ResidualCoder: mean squared error 0.005..., better than LinearCoder 0.007..., CellCoder ..., AdaptiveCoder ...
 
     Every candidate is fitted on 80 % of a sample of at most 20,000 rows, at no more than 128 bits and with one beam.
-    It is measured on the others. With the goals "search" and "codes" up to 500 of these rows are queries and the rest
-    items: the measure is recall@10, the share of the ten exact nearest neighbors that are among the ten nearest decoded
-    items.
-    With the goal "distortion" it is the mean squared error. A candidate that takes longer to fit, encode or search must
-    be clearly better: 5 % more neighbors found or 5 % fewer missed, or 5 % less error. Fewer than 500 rows (50 for
-    "distortion") are too few to compare, and the choice is `LinearCoder`. It is kept as `coder.selection_`, and saved.
-    With the goal "graph" it is a `LinearCoder` too, whose codes navigate the graphs of `Index(coder, graph=True)`.
+    The other rows measure it. With the goals "search" and "codes" up to 500 of these rows are queries and the rest are
+    items, and the measure is recall@10: the share of the ten exact nearest neighbors that are among the ten nearest
+    decoded items. With the goal "distortion" the measure is the mean squared error. A candidate that is slower to fit,
+    encode or search must be clearly better: 5 % more neighbors found, 5 % fewer missed, or 5 % less error. Fewer than
+    500 rows (50 for "distortion") are too few to compare, and the choice is `LinearCoder`. With the goal "graph" the
+    choice is always a `LinearCoder`, whose codes navigate the graphs of `Index(coder, graph=True)`. `coder.selection_`
+    has the comparison, and files keep it.
 
     Args:
         X: (n, features): an array, a memory map, or a list of arrays.
         width: bits of a code; by default 256, or 320 with the goal "graph", but at most 8 for each feature.
         metric: "l2", or "cosine" to compare items by angle.
-        goal: "search" chooses by recall@10 among coders that are fitted in seconds, for an index that stores vectors;
-            "codes" by recall@10 with `ResidualCoder` among them, for an index of codes alone; "distortion" by squared
-            error; "graph" for an index with graphs.
-        seed: of the sample, the trials and the fit.
+        goal: "search" compares the coders that are fitted in seconds by recall@10, for an index that stores vectors;
+            "codes" also compares `ResidualCoder`, for an index of codes alone; "distortion" compares by squared error;
+            "graph" is for an index with graphs.
+        seed: the seed of the sample, the trials and the fit.
         verbose: print the measure of each candidate and the choice to standard error.
 
     """

@@ -136,14 +136,14 @@ class Coder(Storable, Estimator):
 
     @abstractmethod
     def decode(self, codes: Codes) -> NDArray[np.float32]:
-        """Return the items that codes of any length decode to, (n, features); length 0 gives the mean.
+        """Decode codes of any length to items, (n, features); length 0 decodes to the mean.
 
-        To decode fewer bits, cut the codes: `coder.decode(codes.prefix(64))`.
+        To decode fewer bits, truncate the codes: `coder.decode(codes.prefix(64))`.
         """
 
     @abstractmethod
     def expected_error(self, length: int) -> float:
-        """Return the mean squared error of a feature at `length` bits, as measured by the fit."""
+        """Return the mean squared error of a feature at `length` bits, measured by `fit`."""
 
     @property
     @abstractmethod
@@ -153,7 +153,7 @@ class Coder(Storable, Estimator):
     @property
     @abstractmethod
     def width_(self) -> int:
-        """Bits of a code, as fitted."""
+        """Bits of a code of the fitted coder."""
 
     @property
     @abstractmethod
@@ -229,7 +229,7 @@ def warn_of_unallocated_bits(useful: int, width: int, left: float) -> None:
             "AdaptiveCoder has no such limit, and features of similar spread share the bits"
         )
     warnings.warn(
-        f"the data fills {useful} of {width} bits, the others are unallocated and always 0: {advice}", stacklevel=3
+        f"the data fills {useful} of {width} bits; the other bits are unallocated and always 0: {advice}", stacklevel=3
     )
 
 

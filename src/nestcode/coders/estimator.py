@@ -104,7 +104,7 @@ class Estimator:
         known, names = vars(self).get("feature_names_in_"), _column_names(X)
         if known is not None and names is not None and list(known) != list(names):
             raise InvalidInput(
-                f"columns must be those of the fit, in their order, {_some(known)}, got {_some(names)}: "
+                f"columns must equal the columns of the fit, in the same order: {_some(known)}, got {_some(names)}: "
                 "give X[list(coder.feature_names_in_)]"
             )
         shape: tuple[int, ...] = getattr(X, "shape", ())  # images have more dimensions

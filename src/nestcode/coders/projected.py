@@ -116,7 +116,7 @@ class ProjectedCoder(Coder, Generic[Model]):
         return Codes.unchecked(packed, model.width)
 
     def decode(self, codes: Codes) -> Floats:
-        """Return the items that codes of any length decode to, (n, features); length 0 gives the mean."""
+        """Decode codes of any length to items, (n, features); length 0 decodes to the mean."""
         model, coefficients = self._fitted(), self.coefficients(codes)
         used = model.used_directions(codes.width)
         out = multiply(coefficients[:, :used], model.directions[:used])
@@ -135,7 +135,7 @@ class ProjectedCoder(Coder, Generic[Model]):
 
     @property
     def width_(self) -> int:
-        """Bits of a code, as fitted."""
+        """Bits of a code of the fitted coder."""
         return self._fitted().width
 
     @property

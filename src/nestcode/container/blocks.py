@@ -133,7 +133,7 @@ def damaged_block(number: int, header: Layout, bits: int) -> DamagedFile:
     """Return the error for a damaged block that `bits` intact bits of payload precede."""
     return DamagedFile(
         f"block {number} of {header.blocks} does not match its checksum, {header.summary(bits)} before it are intact: "
-        'restore a copy, or decode what is intact with on_damage="keep"'
+        'restore a copy, or decode the intact part with on_damage="keep"'
     )
 
 

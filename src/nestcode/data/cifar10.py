@@ -56,7 +56,7 @@ def cifar10(folder: str | Path) -> Cifar10:
 def fetch_cifar10(folder: str | Path, source: str | Path | None = None) -> Path:
     """Download CIFAR-10 into `folder`, or unpack a local copy of its archive; return the folder of its files.
 
-    Files are verified before they are written. Existing files that verify are kept.
+    Files are verified before they are written; valid existing files are kept.
 
     >>> fetch_cifar10("somewhere", source="no-such-archive.tar.gz")
     Traceback (most recent call last):

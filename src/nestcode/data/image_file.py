@@ -80,7 +80,7 @@ def _opened(path: Path) -> Iterator[Any]:
             frames = 1 if image.format in STILLS else getattr(image, "n_frames", 1)
             if frames > 1:
                 raise InvalidInput(
-                    f"{path} must hold one image, got {frames} frames or pages: extract those you want as PNG files, "
+                    f"{path} must hold one image, got {frames} frames or pages: extract some of them as PNG files, "
                     "as ffmpeg and ImageMagick do"
                 )
             yield image

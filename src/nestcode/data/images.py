@@ -26,12 +26,12 @@ class ImageFiles(Sequence[Pixels]):
     (['wide.png'], (40, 60, 4))
 
     Args:
-        paths: files, and folders whose images, in subfolders too, are taken by their suffix.
+        paths: files and folders. Folders are searched recursively for images by suffix.
 
     Attributes:
         paths: the file of each image.
         names: their paths relative to the given folder.
-        skipped: files in those folders without a suffix of images; hidden ones (.name) do not count.
+        skipped: files in the folders that have no suffix of an image, except hidden files (.name).
 
     """
 

@@ -11,7 +11,7 @@ whose network `restoration.py` trains in PyTorch. Rates are in bits per pixel (b
 """
 
 from nestcode.images.codec import ImageCodec
-from nestcode.images.info import ImageStreamInfo, image_stream_info
+from nestcode.images.info import ImageStreamInfo
 from nestcode.images.refiner import Refiner
 from nestcode.images.stream import compress_images, decompress_images
 from nestcode.images.stream_decoder import ImageStreamDecoder
@@ -27,5 +27,4 @@ __all__ = [
     "Refiner",
     "compress_images",
     "decompress_images",
-    "image_stream_info",
 ]

@@ -58,8 +58,8 @@ class ImageCodec(Storable):
     True
 
     Args:
-        step: the quantizer's step size in pixel values from 0 to 255: with 4, all bits give a PSNR of 44 to 48 dB,
-            with 1 about 10 dB more.
+        step: the quantizer's step size in pixel values from 0 to 255. With step 4 a complete stream has a PSNR of 44 to
+            48 dB; with step 1 about 10 dB more.
 
     """
 
@@ -99,9 +99,9 @@ class ImageCodec(Storable):
         return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=True)
 
     def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8, *, scale: float = 1) -> Image:
-        """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray.
+        """Decode any prefix of a bitstream to an image of this shape and type; an empty prefix decodes to gray.
 
-        At a `scale` of 1/2, 1/4 or 1/8 it is made of the lowest frequencies of each block.
+        A `scale` of 1/2, 1/4 or 1/8 uses only the lowest frequencies of each block.
         """
         check_scale(scale)
         decoder = ImageDecoder(self, shape, dtype)
@@ -195,7 +195,7 @@ class ImageDecoder:
     ) -> None:
         self.shape, self.dtype, self._unknown = check_shape(shape), np.dtype(dtype), FLAGS & ~flags
         if self.dtype not in SCALES:
-            raise InvalidInput(f"dtype must be uint8 or uint16, got {self.dtype}: convert what is decoded")
+            raise InvalidInput(f"dtype must be uint8 or uint16, got {self.dtype}: convert the decoded image")
         codec.check_fitted()
         self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
         self._finest = codec.step
@@ -266,7 +266,7 @@ def check_refiner(refiner: Any) -> Refiner | None:
 def check_scale(scale: Any, refiner: Refiner | None = None) -> float:
     """Return the scale, or raise if it is none, or below 1 with a refiner."""
     if not is_number(scale) or scale not in REDUCED:
-        raise InvalidInput(f"scale must be 1, 1/2, 1/4 or 1/8, got {shown(scale)}: resize what is decoded")
+        raise InvalidInput(f"scale must be 1, 1/2, 1/4 or 1/8, got {shown(scale)}: resize the decoded image")
     if scale != 1 and refiner is not None:
         raise InvalidInput(f"a refiner takes images of scale 1, got {scale:g}: leave out one of them")
     return float(scale)

@@ -212,7 +212,7 @@ def parse_image_header(data: memoryview | FileView) -> ImageStreamHeader:
     if start[:8] == ITEMS_MAGIC:
         raise InvalidInput("this is a stream of items and not of images: give it to decompress or StreamReader")
     if start[:8] != IMAGES_MAGIC[: len(start)]:
-        raise DamagedFile("this is not a stream of images: give what compress_images or ImageStreamWriter wrote")
+        raise DamagedFile("this is not a stream of images: give a stream of compress_images or ImageStreamWriter")
     if len(start) < FIXED.size:
         raise TruncatedHeader(FIXED.size, len(data))
     _, version, size, embedded, payload, fingerprint = FIXED.unpack(start)

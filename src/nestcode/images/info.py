@@ -55,7 +55,7 @@ class ImageStreamInfo(StreamInfo):
 
 
 def image_stream_info(data: Buffer | FileView, codec: Any = None) -> ImageStreamInfo:
-    """Return what a stream of images holds; `nestcode.stream_info` takes both kinds of streams.
+    """Return the contents of a stream of images; `nestcode.stream_info` accepts both kinds of streams.
 
     >>> import nestcode as nc
     >>> image = nc.data.sample_images()["china"][:64, :64]
@@ -66,7 +66,7 @@ def image_stream_info(data: Buffer | FileView, codec: Any = None) -> ImageStream
 
     Args:
         data: the stream, whole or truncated.
-        codec: if given, it must be the one that made the stream.
+        codec: the codec that made the stream, to check it.
 
     """
     view = data if isinstance(data, FileView) else as_view(data)

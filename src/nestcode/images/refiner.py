@@ -35,7 +35,7 @@ Sizes = tuple[int, int, int]
 
 
 class Refiner(Storable):
-    """Refines decoded images by a network, given the quantizer step that their decoder reached.
+    """A network that refines decoded images, given the quantizer step that their decoder reached.
 
     >>> import nestcode as nc
     >>> image = nc.data.sample_images()["china"][:128, :192]
@@ -47,8 +47,9 @@ class Refiner(Storable):
     Args:
         blocks: residual blocks of the network on the way down, at the bottom and on the way up.
         arrays: what `nestcode.images.restoration.quantized` made of a trained network.
-        tile: pixels on a side that are refined at a time, a multiple of 16; memory grows with its square.
-        threads: that refine an image; None is one for each core.
+        tile: the side of the square of pixels that is refined at a time, a multiple of 16; memory grows with its
+            square.
+        threads: the number of threads that refine an image; None uses all cores.
 
     """
 
@@ -66,11 +67,11 @@ class Refiner(Storable):
     def refine(self, image: Image, step: float) -> Image:
         """Return a decoded image, refined.
 
-        At a step of 4 and below, as with all bits of a codec of that step, it stays as it is; so it does above 1,024,
-        after a few bytes.
+        At a step of 4 and below, the step of a complete stream, the image stays unchanged; so it does above 1,024, the
+        step after a few bytes.
 
         Args:
-            image: what an `ImageDecoder` returned. An alpha channel stays as it is.
+            image: an image that an `ImageDecoder` returned. An alpha channel stays unchanged.
             step: the quantizer step that the decoder reached, its `step`.
 
         """
@@ -153,9 +154,9 @@ class Refiner(Storable):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] = SHIPPED, *, threads: int | None = None) -> Self:
-        """Return the refiner that `save` wrote to a file; by default the one that ships with Nestcode.
+        """Return the refiner that `save` wrote to a file; by default the pretrained refiner.
 
-        `threads` refine an image; None is one for each core.
+        `threads` is the number of threads that refine an image; None uses all cores.
         """
         record = read_record(path)
         if record.kind != cls.__name__:

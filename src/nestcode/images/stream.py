@@ -62,7 +62,7 @@ def compress_images(
     lossless: bool = False,
     threads: int | None = 1,
 ) -> bytes:
-    """Return images of any size as a stream: truncated anywhere after its header it decodes, each further byte helps.
+    """Return images of any size as a stream, of which every prefix that includes its header decodes.
 
     >>> import nestcode as nc
     >>> image = nc.data.sample_images()["flower"][:128, :256]
@@ -77,19 +77,20 @@ def compress_images(
         images: uint8 or uint16 arrays (height, width) or (height, width, channels): gray, gray and alpha, RGB or RGBA.
         codec: by default the pretrained one, which receivers have.
         names: relative paths that differ; by default "0", "1", ….
-        profiles: the ICC profile of each image, b"" for none; they are kept as they are.
-        embed: put the codec into the stream, so that receivers need not have it.
+        profiles: the ICC profile of each image, b"" for none; the stream keeps them unchanged.
+        embed: put the codec into the stream, for receivers that do not have it.
         tune: "psnr" codes all channels with the same precision; "ssim" codes chroma three times as coarsely as luma,
             which eyes prefer.
-        bpp: keep this rate, in bits of payload per pixel of all images together; below 8 bits in all, the header only.
+        bpp: keep this rate, in bits of payload per pixel of all images together. Less than 8 bits in total keep only
+            the header.
         budget: keep at most this many bytes, header included.
-        psnr: keep what each image needs for this PSNR in dB, of all its channels.
-        ssim: keep what each image needs for this SSIM, of its luma.
+        psnr: keep the bits that each image needs for this PSNR in dB, over all its channels.
+        ssim: keep the bits that each image needs for this SSIM of its luma.
         lossless: keep the images bit for bit; every prefix is a preview.
-        threads: how many images are encoded at once; None is one for each core. The stream is the same.
+        threads: the number of images to encode at once; None uses all cores. The stream does not depend on it.
 
-    At most one of `bpp`, `budget`, `psnr`, `ssim` and `lossless` may be given. A lossless stream begins with
-    the lossy one, up to about 38 dB; what follows makes the lines of each image exact, from the first to the last.
+    Set at most one of `bpp`, `budget`, `psnr`, `ssim` and `lossless`. A lossless stream begins with the lossy stream,
+    up to about 38 dB; the following bytes make the lines of each image exact, from the first to the last.
 
     >>> data = compress_images([image], lossless=True)
     >>> bool((decompress_images(data)[0] == image).all()), len(data) < image.nbytes / 2
@@ -129,14 +130,15 @@ def decompress_images(
     [128, 0]
 
     Args:
-        data: what `compress_images` or `ImageStreamWriter` made, whole or truncated.
-        codec: the one that made it, unless it is embedded or ships with Nestcode.
+        data: a stream of `compress_images` or `ImageStreamWriter`, whole or truncated.
+        codec: the codec that made the stream, unless it is embedded or pretrained.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
-        refiner: a network that refines the decoded images, `Refiner.load()`; some 150 MB beside `limit`.
-        scale: 1/2, 1/4 or 1/8 for smaller images, by the lowest frequencies of each block.
-        limit: refuse streams whose images take more bytes of memory than this.
-        on_damage: "keep" decodes what precedes the first damaged block, and warns.
-        threads: how many images are decoded at once, within `limit`; None is one for each core.
+        refiner: a network that refines the decoded images, such as `Refiner.load()`; it takes some 150 MB beside
+            `limit`.
+        scale: 1/2, 1/4 or 1/8 decodes smaller images from the lowest frequencies of each block.
+        limit: the most bytes of memory; a stream whose images need more is refused.
+        on_damage: "keep" decodes the bytes before the first damaged block, and warns.
+        threads: the number of images to decode at once, within `limit`; None uses all cores.
 
     """
     check_on_damage(on_damage)

@@ -24,12 +24,13 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
     >>> decoder.names, decoder.images()[0].shape
     (('0',), (96, 96, 3))
 
-    No bit is decoded twice, and `images()` transforms again only those images of which more arrived.
+    The decoder decodes no bit twice, and `images()` reconstructs only images of which more bytes have arrived.
 
     Args:
-        codec: the one that made the stream, unless it is embedded or ships with Nestcode.
-        refiner: a network that refines the decoded images, `Refiner.load()`; some 150 MB beside `limit`.
-        limit: refuse streams that take more bytes of memory than this; all images are decoded side by side.
+        codec: the codec that made the stream, unless it is embedded or pretrained.
+        refiner: a network that refines the decoded images, such as `Refiner.load()`; it takes some 150 MB beside
+            `limit`.
+        limit: the most bytes of memory; a stream that needs more is refused. All images are decoded side by side.
 
     """
 

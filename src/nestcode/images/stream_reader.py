@@ -36,15 +36,16 @@ class ImageStreamReader:
 
     Args:
         path: the file.
-        codec: the one that made it, unless it is embedded or ships with Nestcode.
+        codec: the codec that made the stream, unless it is embedded or pretrained.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
-        refiner: a network that refines the decoded images, `Refiner.load()`; some 150 MB beside `limit`.
+        refiner: a network that refines the decoded images, such as `Refiner.load()`; it takes some 150 MB beside
+            `limit`.
         scale: 1/2, 1/4 or 1/8 for smaller images, as in `decompress_images`.
         limit: refuse images that take more bytes of memory than this.
-        on_damage: "keep" reads what precedes the first damaged block, and warns.
+        on_damage: "keep" reads the bytes before the first damaged block, and warns.
 
     Attributes:
-        names, shapes: of the images; shapes at the scale.
+        names, shapes: the names and shapes of the images, at the scale.
         profiles: their ICC profiles, b"" for none.
         nbytes: bytes of all decoded pixels, at scale 1.
 
@@ -114,7 +115,7 @@ class ImageStreamReader:
         return self.decode_some(range(len(self)), threads)
 
     def decode_some(self, images: Iterable[int], threads: int | None = 1) -> Iterator[Image]:
-        """Return the images at these positions, in their order, as `decode_all` does."""
+        """Return the images at these positions, in this order."""
         memory = [decoder_memory(entry) + entry.nbytes for entry in self._header.entries]
         return map_in_order(self.__getitem__, images, thread_count(threads), memory.__getitem__, self._limit)
 

@@ -24,7 +24,7 @@ NEWEST_SHARE, NEWEST = 10, 1000  # one item in this number is among the newest, 
 
 @dataclass(frozen=True)
 class Health:
-    """What `Index.health` found.
+    """The state of an index, as `Index.health` found it.
 
     >>> from nestcode import Codes, Index
     >>> index = Index(width=2)
@@ -33,12 +33,12 @@ class Health:
     (True, ())
 
     Args:
-        recall: of stored items as queries, which do not count themselves; None where the index stores no vectors.
-        standard_error: of that recall, over the queries.
-        target: recall that the index should have.
+        recall: the recall of stored items as queries, without themselves; None if the index stores no vectors.
+        standard_error: the standard error of the recall over the queries.
+        target: the recall that the index should have.
         k: hits that recall counts.
         items: in the index.
-        error: mean squared error of the codes of the newest items; None where the index stores no vectors.
+        error: the mean squared error of the codes of the newest items; None if the index stores no vectors.
         expected_error: the error that the fit measured.
         problems: the problems, each with the call that fixes it.
 
@@ -72,7 +72,7 @@ def check_health(index: "Index", k: int, target: float, queries: int, seed: int)
         problems.append("its graph is still being built, and searches find less until then: index.wait()")
     if coder is not None and isinstance(coder, CellCoder) and _cells_too_few(coder, index.width, count):
         problems.append(
-            f"its inverted lists are those of fewer items than {count:,}, so each search compares more than it has "
+            f"its inverted lists suit fewer than {count:,} items, so each search compares more items than it has "
             f"to: {_rebuild(index)}"
         )
     if coder is not None and stored:
@@ -81,7 +81,7 @@ def check_health(index: "Index", k: int, target: float, queries: int, seed: int)
         surely = error - SURE * float(each.std()) / len(each) ** 0.5
         if surely > DRIFT * coder.expected_error(index.width) > 0:
             problems.append(
-                f"the codes of its newest items have a mean squared error of {error:.3g}, those that the coder was "
+                f"the codes of its newest items have a mean squared error of {error:.3g}, the rows that the coder was "
                 f"fitted on {coder.expected_error(index.width):.3g}, so the data has changed: {_rebuild(index)}"
             )
         own = np.sort(np.random.default_rng(seed).choice(index.ids, min(queries, count), replace=False))
@@ -117,7 +117,7 @@ def _trials(index: "Index", coder: Coder, own: Ids, k: int) -> RecallTrials:
     """Return searches for stored items, of which none finds itself."""
     queries = index.vectors(own)
     walks = index.explain(queries[:1], k).operator == "walk"
-    searched = index.blind_to(own) if walks else index
+    searched = index._blind_to(own) if walks else index
     if walks:  # which find none of the queries
         others = searched.filter(np.setdiff1d(index.ids, own))
         true = searched.search(queries, k, candidates=len(index), filter=others, threads=None)

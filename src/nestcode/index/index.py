@@ -381,7 +381,7 @@ class Index(IndexReader):
 
         Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay,
         and so does what `tune` chose for the longer codes: tune again for as much recall. Running searches keep the
-            bits that they began with; files keep all bits until `commit()`.
+        bits that they began with; files keep all bits until `commit()`.
         """
         width = check_int(width, "width", least=1)
         if width > self.width:
@@ -401,7 +401,7 @@ class Index(IndexReader):
             if one.graph is not None:
                 self._searcher.pack(one)
 
-    def blind_to(self, ids: Ids) -> Index:
+    def _blind_to(self, ids: Ids) -> Index:
         """Return a reader of the same items in whose graphs these lead nowhere, as queries that were never indexed.
 
         A walk for a stored item ends at the item's own record, whose neighbors are those that it looks for. What this
@@ -416,7 +416,7 @@ class Index(IndexReader):
         reader._begin(replace(contents, segments=tuple(segments)), store=None)
         return reader
 
-    def with_graphs(self) -> Index:
+    def _with_graphs(self) -> Index:
         """Return a reader of the same items with a graph of each segment, also of those that are too small for one."""
         contents = self._contents()[1]
         assert contents.coder is not None
@@ -572,7 +572,7 @@ class Index(IndexReader):
             if self._store.inherited:
                 raise _inherited(self._store)
             if not self._store.writable and not self._store.read_only:
-                raise InvalidInput(f"{self._store.path} was closed: open it again to see what others commit")
+                raise InvalidInput(f"{self._store.path} was closed: open it again to see later commits")
             if not self._behind and not self._store.changed():
                 return False
             self._live.restore(partial(self._read_again, self._store), compact=self._store.writable)
@@ -743,7 +743,7 @@ def _check_graph(graph: object, coder: Coder | None, width: int) -> None:
 
 def _inherited(store: Store) -> InvalidInput:
     return InvalidInput(
-        f"{store.path} is written by the process that this one was forked from: search here what it held then, and "
+        f"{store.path} is written by the process that this process was forked from: search its items here, and "
         "open it again to see later commits, or with mode='a' once that process has closed it"
     )
 

@@ -66,6 +66,6 @@ def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
     if lost > LOST_VARIANCE * spread > 0:
         warnings.warn(
             f"rounding to {stored.rows.dtype} changes vectors by {lost / spread:.2g} of their variance, and searches "
-            'compare what is left: subtract the mean of your data, or store them as vectors="float32"',
+            'compare the differences: subtract the mean of your data, or store them as vectors="float32"',
             stacklevel=4,
         )

@@ -218,7 +218,7 @@ class Snapshot:
             return self
         if on_duplicate == "error":
             raise InvalidInput(
-                f'ids must be new, but {some_ids(ids[taken])} in use: give others, or pass on_duplicate="replace"'
+                f'ids must be new, but {some_ids(ids[taken])} in use: give other ids, or pass on_duplicate="replace"'
             )
         return self.delete((run[taken], position[taken]))
 

@@ -154,7 +154,7 @@ class Store:
         others = [entry.name for entry in self.path.iterdir() if entry.name != LOCK and not OURS.fullmatch(entry.name)]
         if others:
             raise InvalidInput(
-                f"{self.path} is a folder that holds no index but other files, {others[0]!r} for one: "
+                f"{self.path} is a folder without an index that holds other files, such as {others[0]!r}: "
                 "give a new or empty folder"
             )
         return False
@@ -411,7 +411,7 @@ class Store:
             raise InvalidInput(
                 f"a commit follows the last one of its writer, but {self.path} holds {'another' if there else 'none'} "
                 "now, as after a copy was restored: save the index to another folder to keep its changes, then "
-                "rollback() and refresh() to go on with what is there"
+                "rollback() and refresh() to continue with the restored folder"
             )
 
     def delete_obsolete_files(self, manifest: dict[str, Any] | None = None) -> None:

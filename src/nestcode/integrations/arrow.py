@@ -80,7 +80,7 @@ def from_arrow(table: pa.Table, width: int | None = None) -> Columns:
 
     Args:
         table: an Arrow table.
-        width: bits of a code, if the metadata is lost, as some tools drop it; by default 8 per byte.
+        width: bits of a code, in case a tool dropped the metadata; by default 8 per byte.
 
     """
     missing = [name for name in ("code", "id") if name not in table.column_names]
@@ -121,7 +121,7 @@ def write_parquet(
 
 
 def read_parquet(path: str | os.PathLike[str], prefix: Codes | None = None) -> Columns:
-    """Read the codes in a Parquet file that `write_parquet` wrote: all, or those with a prefix.
+    """Read the codes in a Parquet file of `write_parquet`: all codes, or the codes with a prefix.
 
     >>> import tempfile
     >>> codes = Codes.from_bits([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
@@ -199,7 +199,7 @@ def _packed(column: pa.ChunkedArray, size: int | None) -> NDArray[np.uint8]:
         rows = column.cast(pa.large_binary()).cast(pa.binary(size)).combine_chunks()
     except pa.ArrowInvalid as error:
         raise InvalidInput(
-            f"codes must all have {size} bytes, got others ({error}): write codes of one width"
+            f"codes must all have {size} bytes, but the sizes differ ({error}): write codes of one width"
         ) from error
     data = rows.buffers()[1] if len(rows) else b""
     return np.frombuffer(data, np.uint8, len(rows) * size, rows.offset * size).reshape(-1, size)

@@ -409,7 +409,7 @@ class Collection(Generic[Document]):
         if len(known) + len(names) > MAX_COLUMNS:
             raise InvalidInput(
                 f"metadata must have at most {MAX_COLUMNS - len(OWN)} different keys in a store, got "
-                f"{list(names)[-1][2:]!r:.80} too: put what is not filtered by into one key, as a dictionary"
+                f"{list(names)[-1][2:]!r:.80} too: put the metadata that no filter needs into one key, as a dictionary"
             )
         if names:
             self._index.add_columns(types_of(names))

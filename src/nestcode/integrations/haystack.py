@@ -42,20 +42,20 @@ class NestcodeDocumentStore:
     2
 
     Documents without an embedding are stored and filtered, but not retrieved. Filters are Haystack's, on `meta`, `id`
-    and `content`, and the index evaluates them for all documents at once. Texts are ordered as dates, of which those
-    without a time zone are UTC; values of another type than the filter's are not found. All methods are thread-safe.
+    and `content`, and the index evaluates them for all documents at once. Comparisons order texts as dates (UTC without
+    a time zone) and find only values of the filter's type. All methods are thread-safe.
 
-    With `path=` documents are kept in a folder: every call that writes or deletes some is one commit, which a crash
-    does not lose. Without, they are in memory, until `save_to_disk`.
+    With `path=` the store keeps documents in a folder: every call that writes or deletes documents is one commit, which
+    survives a crash. Without `path=` documents are in memory until `save_to_disk`.
 
     Args:
         width: bits of a code.
         rows_to_fit: the number of embeddings at which a coder is fitted.
-        vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
-            only, which saves most of the memory and finds fewer of the nearest.
-        return_embedding: whether documents keep their embeddings; without, only the index does, in much less memory.
-        path: the folder that keeps the documents. One that holds a store is opened, with the settings it was made with.
-        mode: "a" to change the folder, which one process at a time can, or "r" to read it.
+        vectors: the type of stored embeddings once there are codes: "float16", "float32", "int8", or None to store only
+            codes, which saves most of the memory and lowers the recall.
+        return_embedding: whether documents keep their embeddings; if not, only the index has them, in much less memory.
+        path: the folder of the documents. If it has a store already, the store opens with its own settings.
+        mode: "a" to write to the folder (one process at a time), or "r" to read it.
 
     """
 
@@ -77,7 +77,7 @@ class NestcodeDocumentStore:
         self._collection = Collection[Document](KIND, dump, _parse, settings, folder, mode)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings, of which `from_dict` makes an empty store, or opens the folder if there is one."""
+        """Return the settings; `from_dict` makes an empty store of them, or opens the folder."""
         settings = {**self._collection.settings, "return_embedding": self._return_embedding, **self._place}
         serialized: dict[str, Any] = default_to_dict(self, **settings)
         return serialized
@@ -158,7 +158,7 @@ class NestcodeDocumentStore:
         return [replace(one, score=cosine) for one, cosine in found]
 
     def save_to_disk(self, path: str | os.PathLike[str]) -> None:
-        """Write the documents to a folder, in place of those that it holds.
+        """Write the documents to a folder, replacing its documents.
 
         >>> import tempfile
         >>> from pathlib import Path

@@ -72,9 +72,9 @@ def push(
     Args:
         coder: a fitted coder.
         repo_id: the repository, such as "user/name"; created if missing.
-        private: whether a new repository is private; your organization's default if not given.
+        private: whether a new repository is private; by default your organization's setting.
         commit_message: the message of the commit.
-        token: an access token; by default the one that `hf auth login` stored.
+        token: an access token; by default the token of `hf auth login`.
         dtype: "float16" stores float32 arrays as float16 (see `Coder.save`).
 
     """
@@ -97,7 +97,7 @@ def load(
     Args:
         source: an existing path, otherwise a repository such as "user/name".
         revision: a branch, tag or commit of the repository.
-        token: an access token; by default the one that `hf auth login` stored.
+        token: an access token; by default the token of `hf auth login`.
         modules: the PyTorch modules of a coder that was built from your own (see `load_coder`).
 
     """

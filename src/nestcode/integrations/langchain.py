@@ -50,10 +50,10 @@ class NestcodeVectorStore(VectorStore):
     []
 
     Operators are $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $between, $contains (an element of a list, or a part of a
-    text) and $exists, joined by $and, $or and $not. A document without the key is like one with another value.
+    text) and $exists, joined by $and, $or and $not. A missing key counts as a different value.
 
-    With `path=` documents are kept in a folder: every call that adds or deletes some is one commit, which a crash does
-    not lose. Without, they are in memory, until `save_local`.
+    With `path=` the store keeps documents in a folder: every call that adds or deletes documents is one commit, which
+    survives a crash. Without `path=` documents are in memory until `save_local`.
 
     Scores are cosines, the largest first. All methods are thread-safe and have LangChain's asynchronous twins
     (`asimilarity_search` and so on).
@@ -63,10 +63,10 @@ class NestcodeVectorStore(VectorStore):
         width: bits of a code; by default 256, or the coder's width.
         coder: a fitted coder, preferably with metric="cosine", to use from the first document on.
         rows_to_fit: the number of documents at which a coder is fitted if none is given.
-        vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
-            only, which saves most of the memory and finds fewer of the nearest.
-        path: the folder that keeps the documents. One that holds a store is opened, with the settings it was made with.
-        mode: "a" to change the folder, which one process at a time can, or "r" to read it.
+        vectors: the type of stored embeddings once there are codes: "float16", "float32", "int8", or None to store only
+            codes, which saves most of the memory and lowers the recall.
+        path: the folder of the documents. If it has a store already, the store opens with its own settings.
+        mode: "a" to write to the folder (one process at a time), or "r" to read it.
 
     """
 
@@ -202,7 +202,7 @@ class NestcodeVectorStore(VectorStore):
     # Files
 
     def save_local(self, folder_path: str | Path) -> None:
-        """Write the documents to a folder, in place of those that it holds.
+        """Write the documents to a folder, replacing its documents.
 
         >>> import tempfile
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding

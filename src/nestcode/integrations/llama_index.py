@@ -57,20 +57,20 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
     'east'
 
     The store keeps the nodes, so an index needs no other storage: `VectorStoreIndex.from_vector_store(store)`. Queries
-    are of the modes DEFAULT and MMR, with metadata filters, which the index evaluates for all nodes at once; a value of
-    another type than the filter's is not found. All methods are thread-safe.
+    have the modes DEFAULT and MMR. The index evaluates metadata filters for all nodes at once; they find only values of
+    the filter's type. All methods are thread-safe.
 
-    With `path=` nodes are kept in a folder: every call that adds or deletes some is one commit, which a crash does not
-    lose. Without, they are in memory, until `persist`.
+    With `path=` the store keeps nodes in a folder: every call that adds or deletes nodes is one commit, which survives
+    a crash. Without `path=` nodes are in memory until `persist`.
 
     Args:
         width: bits of a code; by default 256, or the coder's width.
         coder: a fitted coder, preferably with metric="cosine", to use from the first node on.
         rows_to_fit: the number of nodes at which a coder is fitted if none is given.
-        vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
-            only, which saves most of the memory and finds fewer of the nearest.
-        path: the folder that keeps the nodes. One that holds a store is opened, with the settings it was made with.
-        mode: "a" to change the folder, which one process at a time can, or "r" to read it.
+        vectors: the type of stored embeddings once there are codes: "float16", "float32", "int8", or None to store only
+            codes, which saves most of the memory and lowers the recall.
+        path: the folder of the nodes. If it has a store already, the store opens with its own settings.
+        mode: "a" to write to the folder (one process at a time), or "r" to read it.
 
     """
 
@@ -132,7 +132,7 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
         """Return the nearest nodes to an embedding; similarities are cosines, or MMR's scores.
 
-        MMR chooses among `mmr_prefetch_k` nodes, by default four times as many as it returns, by `mmr_threshold`.
+        MMR selects by `mmr_threshold` among `mmr_prefetch_k` nodes, by default four times the number of results.
         """
         if query.mode not in (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR):
             raise InvalidInput(f"mode must be DEFAULT or MMR, got {query.mode}: other modes need another store")
@@ -159,7 +159,7 @@ class NestcodeVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         return VectorStoreQueryResult(nodes=nodes, similarities=scores, ids=[node.node_id for node in nodes])
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
-        """Write the nodes to a folder, in place of those that it holds.
+        """Write the nodes to a folder, replacing its nodes.
 
         >>> import tempfile
         >>> from llama_index.core.schema import TextNode

@@ -143,7 +143,7 @@ class NestedNeighborsRegressor(RegressorMixin, NestedNeighbors):  # type: ignore
     >>> bool(regressor.score(X + 0.01, X.sum(axis=1) + 0.02) > 0.99)
     True
 
-    The arguments are those of `NestedNeighborsClassifier`.
+    It has the arguments of `NestedNeighborsClassifier`.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:

@@ -28,20 +28,20 @@ class OrderedAutoencoder(OrderedNetwork):
     >>> model(X).shape, model.encode(X).shape, model.decode(model.encode(X)[:, :64]).shape
     (torch.Size([4, 3072]), torch.Size([4, 512]), torch.Size([4, 3072]))
 
-    In training mode inputs are corrupted, hidden units dropped and codes truncated at random; in evaluation mode not.
+    Training mode corrupts inputs, drops hidden units and truncates codes at random; evaluation mode does not.
 
     Args:
         features: of an item.
         width: units of the code.
         layers: widths of the hidden layers, from the input to the code; the decoder mirrors them.
         lengths: the distribution of the kept length in training, or another `Nesting`. LogUniform() by default.
-        tied: the decoder's weights are the encoder's, transposed.
-        binarize: turns the units into bits; without it they are rectified.
+        tied: the decoder uses the encoder's weights, transposed.
+        binarize: a module that turns units into bits; without it units are rectified.
         corruption: the probability that an input element is set to 0 (the mean, after standardization).
-        dropout: of ordinary dropout on every layer but the code.
-        spread: what features are divided by: their standard "deviation" (the default); their "variance", as the paper
-            says, which gives features of small variance the most weight; or one scale "common" to all, which keeps the
-            proportions of squared errors.
+        dropout: the probability of ordinary dropout on every layer except the code.
+        spread: the scale of the features. "deviation" (the default) divides each feature by its standard deviation.
+            "variance" divides by the variance, as the paper says, and gives features of small variance the most weight.
+            "common" divides all features by one scale, which keeps the proportions of squared errors.
         encoder: any module from (n, features) to pre-activations (n, width), in place of `layers`.
         decoder: any module from (n, width) to (n, features).
 

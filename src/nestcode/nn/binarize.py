@@ -143,15 +143,15 @@ class Binarize(nn.Module):
     tensor([0.2000, 0.2000, 0.2000, 0.2000])
 
     In evaluation mode a bit is 1 above its threshold, and has no gradient. In training the thresholds follow the data,
-    as running means do in batch normalization, until `finalize` sets them. They stay in float32 whatever the model's
-    dtype.
+    like running means in batch normalization, until `finalize` sets them. Thresholds are float32 for every dtype of the
+    model.
 
     Args:
         width: units.
         beta: the probability that a bit is 1.
         gradient: "straight-through", see `straight_through`; "stochastic", which samples bits in training; or "none",
-            the paper's: the encoder then learns through the weights that it shares with the decoder.
-        signed: bits are -1 and 1, so that 0 can stand for a dropped one; else 0 and 1, as in the paper.
+            as in the paper: the encoder then learns only through the weights that it shares with the decoder.
+        signed: bits are -1 and 1, and 0 stands for a dropped bit; otherwise bits are 0 and 1, as in the paper.
         rate: how fast thresholds follow the data. A drift of d spreads per batch biases the share of ones by d / rate.
         deferred: update thresholds only when `update` is called, for gradient accumulation, and for activation
             checkpointing, whose recomputation would move them a second time. Under DistributedDataParallel it needs
@@ -227,7 +227,7 @@ class Binarize(nn.Module):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move thresholds by the statistics since the last update, of all processes."""
+        """Update thresholds by the statistics of all processes since the last update."""
         sums = self._sums.clone()
         self._sums.zero_()
         if dist.is_available() and dist.is_initialized():

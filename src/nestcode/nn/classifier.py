@@ -37,7 +37,7 @@ class OrderedClassifier(OrderedNetwork):
         classes: how many; labels are 0 to classes - 1.
         layers: widths of the hidden layers.
         lengths: the distribution of the kept length in training, or another `Nesting`. LogUniform() by default.
-        binarize: turns the units into bits; without it they are rectified.
+        binarize: a module that turns units into bits; without it units are rectified.
         corruption: the probability that an input element is set to 0.
         dropout: of ordinary dropout on the hidden layers.
         spread: what features are divided by, see `OrderedAutoencoder`.

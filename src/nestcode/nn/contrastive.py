@@ -26,7 +26,7 @@ LEAST_TEMPERATURE = 0.01  # as in CLIP: a learned one does not fall further
 
 
 class Temperature(nn.Module):
-    """A temperature for each length: given at some lengths, log-linear over the logarithm of the length between them.
+    """A temperature for each length: set at some lengths, and log-linear in the logarithm of the length between them.
 
     >>> temperature = Temperature({1: 0.4, 16: 0.1}, learned=False)
     >>> [round(float(temperature(length)), 3) for length in (1, 4, 16, 64)]
@@ -92,20 +92,21 @@ class InfoNCE(nn.Module):
 
 
 class PrefixDistillation(nn.Module):
-    """Distillation of neighbors: codes are to have the teacher's similarities within a batch, nearest above all.
+    """Distillation of neighbors: trains codes to have the teacher's similarities within a batch.
 
     >>> code = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
     >>> distill = PrefixDistillation()
     >>> round(abs(float(distill(code, code))), 4), bool(distill(code[:, :2], code) > 0.1)
     (0.0, True)
 
-    Given a code's own full width as the teacher, long prefixes are distilled into short ones. The loss is the mean
-    Kullback-Leibler divergence of each example's softmax over its cosine similarities to the others. The teacher gets
-    no gradient.
+    If the teacher is the code itself at full width, long prefixes teach short prefixes. The loss is the mean
+    Kullback-Leibler divergence between the softmaxes of each example's cosine similarities to the other examples. The
+    teacher gets no gradient.
 
     Args:
-        temperature: of the softmax of the code; a `Temperature` has one for each length.
-        teacher_temperature: of the softmax of the teacher: the lower, the more only the nearest count.
+        temperature: the temperature of the code's softmax; a `Temperature` depends on the length.
+        teacher_temperature: the temperature of the teacher's softmax; a lower temperature gives near examples more
+            weight.
 
     """
 
@@ -129,7 +130,7 @@ class PrefixDistillation(nn.Module):
 
 
 class NestedRankingLoss(nn.Module):
-    """The ranking loss of sentence-transformers over random prefixes: a loss for its trainer, as `MatryoshkaLoss` is.
+    """The ranking loss of sentence-transformers over random prefixes, for its trainer.
 
     >>> class Model(nn.Module):                                    # in place of a SentenceTransformer
     ...     def forward(self, features):
@@ -139,15 +140,15 @@ class NestedRankingLoss(nn.Module):
     >>> bool(loss([texts, texts], None) > 0)
     True
 
-    The columns of the data are anchors, positives and, if there are more, hard negatives, as
-    `MultipleNegativesRankingLoss` takes them. With fixed lengths and `draws=None` it is the mean over Matryoshka's
-    dimensions, whose `MatryoshkaLoss` is their sum.
+    The columns of the data are anchors, positives and optionally hard negatives, as for `MultipleNegativesRankingLoss`.
+    With fixed lengths and `draws=None` the loss is the mean over these lengths; sentence-transformers' `MatryoshkaLoss`
+    is their sum.
 
     Args:
         model: a `SentenceTransformer`.
-        lengths: the distribution of the kept dimensions; by default everything in a quarter of the draws, else
-            log-uniform.
-        temperature: as of `InfoNCE`: 0.05 is the scale 20 of sentence-transformers.
+        lengths: the distribution of the kept dimensions; by default a quarter of the draws keep everything, and the
+            rest are log-uniform.
+        temperature: the temperature, as in `InfoNCE`; 0.05 is the scale 20 of sentence-transformers.
         draws: lengths of each step, or None for every length with support.
 
     """

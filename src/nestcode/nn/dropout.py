@@ -38,14 +38,15 @@ def keep_prefix(x: Tensor, kept: Kept, dim: Dims = -1, *, block: Dims = 1, fill:
             [1., 1., 0., 0.]])
 
     Args:
-        x: any tensor; dropped entries are replaced also where they were infinite or NaN.
-        kept: integers, one for each example: their shape is that of the leading dimensions of `x`. A single
-            integer serves all, and must not exceed the width. Drawn lengths, in an array or a tensor, may: beyond
-            the width they keep everything, as in the paper, and negative ones in a tensor keep nothing.
+        x: any tensor; infinite and NaN entries are dropped too.
+        kept: one integer for each example, in the shape of the leading dimensions of `x`, or a single integer for all
+            examples, which must not exceed the width. Lengths in an array or a tensor may exceed the width, as draws do
+            in the paper: they keep everything. Negative lengths in a tensor keep nothing.
         dim: the dimension to truncate, for example units (-1), channels (1) or tokens (1); or several, such as
             (2, 3) of images, whose entries count in raster order. It comes after the dimensions that `kept` has.
-        block: how many consecutive entries count as one: a number for all dimensions, or one for each.
-        fill: what replaces dropped entries: a number, or a tensor that broadcasts to `x`, such as a mask token.
+        block: the number of consecutive entries that are kept or dropped together: one number, or one for each
+            dimension.
+        fill: the value of dropped entries: a number, or a tensor that broadcasts to `x`, such as a mask token.
 
     """
     dims, numbers, width = _numbering(x, dim, block)
@@ -68,7 +69,7 @@ def keep_units(x: Tensor, mask: Tensor, dim: Dims = -1, *, block: Dims = 1, fill
             [1., 0., 0.]])
 
     Args:
-        x: any tensor; dropped entries are replaced also where they were infinite or NaN.
+        x: any tensor; infinite and NaN entries are dropped too.
         mask: true where an entry is kept: one row for each example, (n, width), or one for all, (width,).
         dim: the dimension to mask: units (-1), channels or tokens (1); or several, as in `keep_prefix`.
         block: how many consecutive entries count as one.
@@ -111,17 +112,18 @@ class NestedDropout(nn.Module):
     >>> drop.eval()(x).sum(dim=1)
     tensor([5., 5., 5.])
 
-    Nothing is rescaled: unlike in ordinary dropout, truncated codes are what the decoder gets at test time too.
+    Unlike ordinary dropout it rescales nothing, because the decoder gets truncated codes at test time too.
 
     Args:
         lengths: the distribution of the kept length, drawn for each example; a `LengthSchedule`, which changes it over
             training; or a `Nesting`, which keeps other subsets than prefixes.
-        dim: the dimension to truncate: units (-1), channels or tokens (1); or several, such as (2, 3) of images.
-        block: how many consecutive entries count as one, in each dimension.
-        fill: what replaces dropped entries: a number, or a tensor that broadcasts to the input. An `nn.Parameter` is
-            trained with the model: of shape (features,) it is the mask token of tokens (n, tokens, features).
-        together: draw one length for the whole batch instead of one for each example. Processes that are to agree on it
-            pass generators of one seed.
+        dim: the dimension to truncate: units (-1), channels or tokens (1); or several dimensions, such as (2, 3) of
+            images.
+        block: the number of consecutive entries that are kept or dropped together, in each dimension.
+        fill: the value of dropped entries: a number, or a tensor that broadcasts to the input. An `nn.Parameter` is
+            trained with the model; one of shape (features,) is a mask token for tokens (n, tokens, features).
+        together: draw one length for the whole batch instead of one for each example. To draw the same length in
+            several processes, pass generators with the same seed.
 
     """
 
@@ -160,7 +162,7 @@ class NestedDropout(nn.Module):
         return keep_prefix(x, kept, self.dim, block=self.block, fill=self.fill)
 
     def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw what to keep of `x`, (n, …): lengths, (n,), or a mask, (n, width), of a `Nesting`; for `kept`.
+        """Draw the argument `kept` for `x`, (n, …): lengths, (n,), or a mask, (n, width), of a `Nesting`.
 
         >>> from nestcode.lengths import Uniform
         >>> drop, tokens = NestedDropout(Uniform(), dim=1), torch.ones(2, 4, 3)
@@ -168,7 +170,7 @@ class NestedDropout(nn.Module):
         >>> bool((drop(tokens, kept)[:, :, 0].bool() == prefix_mask(kept, 4)).all())
         True
 
-        In evaluation mode it keeps everything. With `together` it is one length, (), or one mask, (width,).
+        Evaluation mode keeps everything. With `together` it draws one length, (), or one mask, (width,).
         """
         dims, _, width = _numbering(x, self.dim, self.block)
         if dims[0] == 0:

@@ -32,18 +32,18 @@ def expected_loss(
     >>> expected_loss(code, decoder, target=code, lengths=Uniform())   # (2² + 0) / 2
     tensor(2.)
 
-    With S_k = P(b ≥ k) and γ_k the columns of the weight it is
-    |y|² − 2 Σ_k S_k x_k γ_k·y + Σ_kl S_max(k,l) x_k x_l γ_k·γ_l, so no truncation is ever formed. There is
-    no sampling noise, as line searches need it, at about the cost of one squared error.
+    With S_k = P(b ≥ k) and γ_k the columns of the weight it is |y|² − 2 Σ_k S_k x_k γ_k·y + Σ_kl S_max(k,l) x_k x_l
+    γ_k·γ_l, so no truncation is ever formed. The loss has no sampling noise, which line searches require, and costs
+    about as much as one squared error.
 
     Args:
         code: (…, width), the full codes: (n, width), or (batch, tokens, width).
         decoder: a `torch.nn.Linear` from the code to the target, or a weight laid out like its own, (features, width).
         target: (…, features).
         lengths: the distribution of the kept length, or a `LengthSchedule`.
-        bias: (features,), added at every length; that of an `nn.Linear` is its own.
-        reduction: over the examples, as in PyTorch's losses: "mean", "sum" or "none", which returns (…). The error of
-            an example is the sum over its features: divide by their number to compare with `mse_loss`.
+        bias: (features,), added at every length; by default the bias of the `nn.Linear`.
+        reduction: "mean", "sum" or "none" over the examples, as in PyTorch's losses. The error of an example is the sum
+            over its features; divide by their number to compare with `mse_loss`.
 
     Returns:
         The squared error, in float32 at least, also under autocast. The terms cancel: the absolute error is about 1e-6
@@ -59,7 +59,7 @@ def expected_loss(
         weight, bias = decoder.weight, decoder.bias
     if not isinstance(weight, Tensor):
         raise InvalidInput(
-            f"decoder must be an nn.Linear or its weight, got {type(decoder).__name__}: for others, NestedLoss samples"
+            f"decoder must be an nn.Linear or its weight, got {type(decoder).__name__}: NestedLoss takes any decoder"
         )
     _check_shapes(code, weight, target, bias, reduction)
     dtype = reduce(torch.promote_types, (code.dtype, weight.dtype, target.dtype), torch.float32)
@@ -107,8 +107,8 @@ class _Gram(torch.autograd.Function):
 class NestedLoss(nn.Module):
     """Any loss of a code, averaged over prefixes of the code.
 
-    It adds nested dropout to a model in two lines: wrap the loss, and give it the code. Whatever lies between the code
-    and the loss (a classifier head, a decoder, nothing at all) goes inside:
+    It adds nested dropout to a model in two lines: wrap the loss, and pass it the code. Put everything between the code
+    and the loss (a classifier head, a decoder) inside the wrapped function:
 
     >>> from torch.nn.functional import cross_entropy
     >>> from nestcode.lengths import LogUniform
@@ -118,16 +118,16 @@ class NestedLoss(nn.Module):
     >>> loss(encoder(x), label).shape
     torch.Size([])
 
-    The probability of a length is its weight. Being a loss, it draws in evaluation mode too; evaluate a prefix with
+    The probability of a length is its weight. It draws lengths in evaluation mode too; to evaluate one prefix, use
     `keep_prefix`.
 
     Args:
-        loss: called as `loss(code, …)` with the truncated code and whatever else came in. One whose attribute
-            `takes_length` is true, such as `InfoNCE`, gets the kept length too, as `length=`.
+        loss: a function `loss(code, …)` of the truncated code and any further arguments. If its attribute
+            `takes_length` is true, as for `InfoNCE`, it also gets the kept length as `length=`.
         lengths: the distribution of the kept length, or a `LengthSchedule`.
         dim: the dimension of the code to truncate.
-        draws: how many draws to average in each step. None takes every length with support, weighted by its
-            probability: exact, at the cost of one loss for each (not for `torch.compile(fullgraph=True)`).
+        draws: the number of draws to average in each step. None computes the exact expectation: one loss for every
+            possible length, weighted by its probability (not for `torch.compile(fullgraph=True)`).
         together: draw one length for the whole batch instead of one for each example; for losses that compare examples
             with each other.
 
@@ -162,7 +162,7 @@ class NestedLoss(nn.Module):
             given = {"length": kept, **options} if getattr(self.loss, "takes_length", False) else options
             loss = self.loss(keep_prefix(code, kept, self.dim), *others, **given)
             if not isinstance(loss, Tensor):
-                raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return what to minimize")
+                raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return the loss to minimize")
             total = share * loss if total is None else total + share * loss
         assert total is not None
         return total

@@ -110,7 +110,7 @@ def _constant_masks(nesting: Nesting, width: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Chain(Nesting):
-    """Prefixes: each unit is kept only with all before it, as in the paper and in `NestedDropout(lengths)`.
+    """Prefixes: a unit is kept only together with all earlier units, as in the paper and in `NestedDropout(lengths)`.
 
     >>> from nestcode.lengths import Geometric
     >>> chain = Chain(Geometric(0.9))

@@ -72,7 +72,7 @@ class OrderedNetwork(nn.Module):
 
     @abstractmethod
     def decode_units(self, units: Tensor) -> Tensor:
-        """Return what units decode to, of which the last may be 0: (n, width) -> items or logits."""
+        """Decode units, the last of which may be 0: (n, width) -> items or logits."""
 
     @abstractmethod
     def loss(self, decoded: Tensor, target: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class OrderedNetwork(nn.Module):
 
     @abstractmethod
     def error(self, code: Tensor, target: Tensor) -> Tensor:
-        """Return the mean error of what leading units decode to, given items or labels."""
+        """Return the mean error after decoding leading units, given items or labels."""
 
     def set_moments(self, mean: Tensor, variance: Tensor) -> None:
         """Set the mean and variance of each feature, (features,)."""
@@ -144,7 +144,7 @@ class OrderedNetwork(nn.Module):
         return units
 
     def decode(self, code: Tensor) -> Tensor:
-        """Decode any number of leading units, (n, length) -> items or logits; the others are 0."""
+        """Decode any number of leading units, (n, length) -> items or logits; later units are 0."""
         check_tensor(code, "a code")
         if code.ndim != 2 or code.shape[1] > self.width:
             raise InvalidInput(f"a code must be (n, up to {self.width}), got shape {tuple(code.shape)}")
@@ -167,9 +167,9 @@ class OrderedNetwork(nn.Module):
     def freeze(self, units: int) -> None:
         """Freeze the first `units`: their encoder weights, biases and decoder weights.
 
-        They get no gradient any more. Call `restore_frozen` after each step of an optimizer with momentum. Without
-        hidden layers, or once these are frozen too, the thresholds of frozen units and what the decoder shares are
-        frozen with them: codes and reconstructions of frozen units then stay the same, bit for bit.
+        Frozen weights get no gradient. Call `restore_frozen` after each step of an optimizer with momentum. Without
+        hidden layers, or after `freeze_hidden`, the thresholds of frozen units and the shared parameters of the decoder
+        are frozen too: codes and reconstructions of frozen units then stay the same, bit for bit.
         """
         encoder = self._own_encoder()
         if not encoder.frozen <= units <= self.width:
@@ -178,7 +178,7 @@ class OrderedNetwork(nn.Module):
         self._hold_shared()
 
     def freeze_hidden(self) -> None:
-        """Freeze the hidden layers of the encoder; once units are frozen too, also what the decoder shares."""
+        """Freeze the hidden layers of the encoder and, if units are frozen, the shared parameters of the decoder."""
         self._own_encoder().hidden.requires_grad_(False)
         self._hold_shared()
 

@@ -49,7 +49,7 @@ class PackedPrefixes(NamedTuple):
 
 
 def pack_prefix(x: Tensor, kept: Kept) -> PackedPrefixes:
-    """Return the first `kept` tokens of each example without the others: (n, tokens, …), (n,) -> (total, …).
+    """Return the first `kept` tokens of each example, packed: (n, tokens, …), (n,) -> (total, …).
 
     >>> x, kept = torch.rand(3, 5, 2), torch.tensor([1, 5, 2])
     >>> packed = pack_prefix(x, kept)
@@ -59,8 +59,8 @@ def pack_prefix(x: Tensor, kept: Kept) -> PackedPrefixes:
     >>> torch.equal(packed.unpack(5), keep_prefix(x, kept, dim=1))
     True
 
-    How many tokens there are depends on the lengths: `torch.compile` breaks its graph here unless told otherwise. With
-    one length for the whole batch, slice instead: `x[:, :kept]`.
+    The shape of the result depends on the lengths, so `torch.compile` breaks its graph here by default. If the whole
+    batch has one length, slice instead: `x[:, :kept]`.
     """
     if x.ndim < 2:
         raise InvalidInput(f"x must be (n, tokens, …), got shape {tuple(x.shape)}")

@@ -69,7 +69,8 @@ class Quantizer(nn.Module, ABC):
     def decode(self, codes: Codes) -> Tensor:
         """Decode any prefix of codes: (n, features) or (n, tokens, features).
 
-        A symbol of which only the first bits are known decodes to the mean of what they leave open, others to 0.
+        A symbol of which only some leading bits are known decodes to the mean of the possible values; an unknown symbol
+        decodes to 0.
         """
         if not isinstance(codes, Codes) or codes.width > self.width:
             got = f"{codes.width} bits" if isinstance(codes, Codes) else type(codes).__name__
@@ -113,11 +114,11 @@ class FSQ(Quantizer):
     tensor([[-0.5000,  0.0000],
             [-0.5000,  0.0000]])
 
-    The levels are evenly spaced from -1 to 1. The gradient is that of tanh.
+    The levels are evenly spaced from -1 to 1. The gradient is the gradient of tanh.
 
     Args:
-        levels: of each feature, 2 or more; powers of 2 waste no bits.
-        tokens: of an item; None where it is one vector.
+        levels: the number of levels of each feature, 2 or more; powers of 2 waste no bits.
+        tokens: the number of tokens of an item; None if an item is one vector.
 
     """
 
@@ -158,11 +159,11 @@ class LFQ(Quantizer):
     >>> quantizer.decode(quantizer.codes(z).prefix(2))
     tensor([[ 1., -1.,  0.]])
 
-    The gradient is that of the identity. Add `entropy_loss`, which keeps bits both decided and balanced.
+    The gradient is straight-through. Add `entropy_loss`, which keeps bits both decided and balanced.
 
     Args:
         features: bits of each token.
-        tokens: of an item; None where it is one vector.
+        tokens: the number of tokens of an item; None if an item is one vector.
 
     """
 
@@ -200,17 +201,17 @@ class LFQ(Quantizer):
 
 
 class BSQ(LFQ):
-    """Binary spherical quantization (Zhao et al., 2024): vectors on the unit sphere become its nearest corner.
+    """Binary spherical quantization (Zhao et al., 2024): vectors on the unit sphere move to its nearest corner.
 
     >>> quantizer = BSQ(4)
     >>> quantizer(torch.tensor([[3.0, -1.0, 2.0, 0.1]]))
     tensor([[ 0.5000, -0.5000,  0.5000,  0.5000]])
 
-    The gradient is that of the normalization, and the quantization error of a token is bounded.
+    The gradient is the gradient of the normalization, and the quantization error of a token is bounded.
 
     Args:
         features: bits of each token.
-        tokens: of an item; None where it is one vector.
+        tokens: the number of tokens of an item; None if an item is one vector.
 
     """
 
@@ -223,7 +224,7 @@ class BSQ(LFQ):
 
 
 class ResidualVQ(Quantizer):
-    """Residual vector quantization: each stage quantizes what those before it left, with a codebook of its own.
+    """Residual vector quantization: each stage quantizes the residual of the earlier stages with its own codebook.
 
     >>> _ = torch.manual_seed(0)
     >>> quantizer, z = ResidualVQ(8, stages=4, codewords=16), torch.randn(200, 8)
@@ -236,14 +237,14 @@ class ResidualVQ(Quantizer):
     True
 
     Nested dropout over stages, the "quantizer dropout" of SoundStream, is `kept=sample_lengths(Uniform(), n, stages)`.
-    The gradient of the output is that of the identity; add `loss`, which trains the codebooks. Codes list the first
-    stage of all tokens, then the second: coarse to fine.
+    The gradient of the output is straight-through; add `loss`, which trains the codebooks. Codes are coarse to fine:
+    the first stage of all tokens, then the second.
 
     Args:
         features: of a vector.
         stages: how many codebooks.
-        codewords: of each, a power of 2.
-        tokens: of an item; None where it is one vector.
+        codewords: the size of each codebook, a power of 2.
+        tokens: the number of tokens of an item; None if an item is one vector.
 
     """
 
@@ -262,9 +263,9 @@ class ResidualVQ(Quantizer):
         return copy_gradient(parts.sum(dim=-2), z)
 
     def loss(self, z: Tensor, commitment: float = 0.25) -> Tensor:
-        """Return the squared error of each stage's codewords, averaged, plus that of its residuals, `commitment` times.
+        """Return the mean squared error of the codewords plus `commitment` times the residuals' error.
 
-        The first part moves the codebooks, the second what comes before the quantizer.
+        The first part trains the codebooks, the second part trains the layers before the quantizer.
         """
         parts = [
             (residual.detach() - word).square().mean() + commitment * (residual - word.detach()).square().mean()
@@ -274,7 +275,7 @@ class ResidualVQ(Quantizer):
 
     @torch.no_grad()
     def initialize(self, z: Tensor, generator: torch.Generator | None = None) -> None:
-        """Set the codebooks by k-means of residuals of these items, at least as many vectors as codewords."""
+        """Set the codebooks by k-means of the residuals of these items; pass at least one vector per codeword."""
         rest = self._check(z).flatten(0, -2)
         if len(rest) < self.codebooks.shape[1]:
             raise InvalidInput(f"initialize needs at least {self.codebooks.shape[1]} vectors, got {len(rest)}")

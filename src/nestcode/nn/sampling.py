@@ -30,15 +30,15 @@ class LengthSchedule(nn.Module):
     [0.125 0.125 0.125 0.625]
     [0.25 0.25 0.25 0.25]
 
-    At each step it is the mixture of both. `NestedDropout`, `NestedLoss` and `expected_loss` take it in place of a
-    distribution; call `step` after each step of the optimizer, as of a learning rate schedule. The position is saved
-    with the model, and a compiled model is not compiled anew.
+    At each step it is a mixture of both. `NestedDropout`, `NestedLoss` and `expected_loss` accept it in place of a
+    distribution. Call `step` after each step of the optimizer, as with a learning rate schedule. The model's state has
+    the position, and a compiled model is not compiled again.
 
     Args:
         start: the distribution of the first steps.
-        end: the distribution from then on.
-        steps: how many steps it takes from one to the other.
-        after: how many steps to stay at the start.
+        end: the distribution after the transition.
+        steps: the number of steps of the transition.
+        after: the number of steps before the transition.
 
     """
 

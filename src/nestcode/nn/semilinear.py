@@ -91,10 +91,10 @@ class SemiLinearAutoencoder(nn.Module):
 
         Args:
             X: the data; it is centered here.
-            by: "solver" (the default for a linear encoder), "exact" (the default for others) or "sampled".
+            by: "solver" (the default for a linear encoder), "exact" (the default for any other encoder) or "sampled".
             steps: the most iterations; by default 50, 1,000 and 3,000. Sampled truncations tell directions of close
                 variances apart only after many steps, more than the default for the first two of digits.
-            seed: of the initialization and the sampled lengths.
+            seed: the seed of the initialization and of the sampled lengths.
 
         """
         by = by or ("solver" if self.encoder == "linear" else "exact")

@@ -69,11 +69,12 @@ def encode_shard(
     Args:
         items: (n, features) with a coder, or `Codes`.
         ids: a distinct integer of at least 0 for each; they must be distinct among all shards.
-        out: the folder. Where there is the shard of these items already, nothing is done; another one is refused.
-        coder: a fitted coder, the same for all shards; without one, items are `Codes`.
-        width: how many leading bits are kept; all by default.
+        out: the folder. If it has the shard of these items already, nothing is done; a different shard is refused.
+        coder: a fitted coder, the same for all shards; without a coder, items are `Codes`.
+        width: the number of leading bits to keep; by default all.
         vectors: store the vectors too, as "float16", "int8" or "float32".
-        attributes: columns to filter by, a row for each item, as `Index.add` takes them; all shards have the same.
+        attributes: columns to filter by, one row for each item, in a form that `Index.add` accepts; all shards have the
+            same columns.
 
     """
     known = check_ids(ids)
@@ -113,7 +114,7 @@ def encode_shard(
 def find_splitters(shards: AnyPath | Sequence[AnyPath], parts: int) -> Codes:
     """Return the codes that divide the items of all shards into ranges of about equal size.
 
-    There are fewer of them where many items have equal codes, as these are never divided.
+    If many items have equal codes, there are fewer splitters, because equal codes stay together.
 
     >>> import tempfile
     >>> codes = Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
@@ -122,7 +123,7 @@ def find_splitters(shards: AnyPath | Sequence[AnyPath], parts: int) -> Codes:
     Codes(1 item of 3 bits: 100)
 
     Args:
-        shards: the folders of shards, or one of them, or of any indexes with the same coder.
+        shards: the folders of shards, or of any indexes with the same coder; or one folder.
         parts: how many ranges.
 
     """
@@ -156,10 +157,10 @@ def merge_range(
     array([7, 8])
 
     Args:
-        shards: the folders of shards, or the one of a single shard.
+        shards: the folders of the shards, or one folder.
         splitters: the bounds of ranges, as `find_splitters` returns them.
-        part: which range: 0 is below the first splitter, `len(splitters)` from the last one on.
-        out: the folder. Where there is an index already, nothing is done.
+        part: the number of the range: 0 is below the first splitter, and `len(splitters)` begins at the last one.
+        out: the folder. If it has an index already, nothing is done.
         graph: build a graph, as `nestcode.Index` does.
 
     """
@@ -185,8 +186,8 @@ def merge_range(
 def merge_shards(shards: AnyPath | Sequence[AnyPath], out: AnyPath, parts: int, *, graph: bool = False) -> list[Path]:
     """Merge shards into indexes of consecutive key ranges, `out/part-0000` and so on, and return their paths.
 
-    `Index.open` reads them as one index. Run again after a crash, it makes what is missing; a folder with parts of
-    other shards, or of another number of parts, is refused.
+    `Index.open` reads them as one index. After a crash, run it again: it writes the missing parts. It refuses a folder
+    with parts of other shards, or with another number of parts.
 
     >>> import tempfile
     >>> codes = Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
@@ -196,9 +197,9 @@ def merge_shards(shards: AnyPath | Sequence[AnyPath], out: AnyPath, parts: int, 
     [[5, 6], [7, 8]]
 
     Args:
-        shards: the folders of shards, or the one of a single shard.
+        shards: the folders of the shards, or one folder.
         out: a folder for the indexes.
-        parts: how many, or fewer where items are few or have equal codes; each is merged in memory.
+        parts: the number of indexes; there are fewer if items are few or have equal codes. Each is merged in memory.
         graph: build graphs, as `nestcode.Index` does.
 
     """
@@ -219,7 +220,7 @@ def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None
     known = json.loads(path.read_bytes()) if path.exists() else None
     if known != plan and any(folder.glob(made)):
         raise InvalidInput(
-            f"{folder} has files of something else, or of other items or settings: give a new folder, or those of an "
+            f"{folder} has other files, or a shard of other items or settings: give a new folder, or the items of an "
             "interrupted call"
         )
     make_folder(folder)

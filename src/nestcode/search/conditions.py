@@ -188,7 +188,7 @@ class _Parser:
         if self._parameters != len(self._values):
             raise InvalidInput(
                 f"a condition must have a parameter for each ?, got {len(self._values)} for {self._parameters}: "
-                f"give as many as {self._text!r:.80} has"
+                f"give one value for each placeholder of {self._text!r:.80}"
             )
         return Condition(self._used, evaluate, self._schema, self._predicates)
 

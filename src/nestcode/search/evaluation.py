@@ -142,7 +142,7 @@ class RecallTrials:
         if len(self._true) < FEW_QUERIES:
             warnings.warn(
                 f"settings are chosen by the recall of at least {FEW_QUERIES} queries, got {len(self._true)}: give "
-                "more, some hundred if there are, as others may miss the target by far",
+                "more, some hundred if there are, because other queries may miss the target by far",
                 stacklevel=3,
             )
         few = self._part(max(RERANK_HITS // self._k, LEAST_RERANK_QUERIES))

@@ -183,7 +183,7 @@ class Vectors(ABC):
                 raise InvalidInput(
                     "inner products must be within float32, but some overflow: rescale the data and queries"
                 )
-            raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
+            raise InvalidInput("vectors must be finite, but some compared vectors hold NaN: drop or impute these rows")
         return out
 
 

@@ -82,10 +82,10 @@ def create_app(
     >>> service.close()
 
     Args:
-        service: what is served.
-        token: the bearer token that requests must carry; None admits everyone.
+        service: the service.
+        token: the bearer token that requests must have; None admits every request.
         local: admit requests to localhost only.
-        origins: web sites whose pages may read answers and write (CORS); "*" are all.
+        origins: web sites whose pages may read answers and write (CORS); "*" allows all.
 
     """
     check_origins(origins)
@@ -262,7 +262,7 @@ class Routes:
                 allowed, parameters = condition_of(given, asked.parameters, self._limits.condition)
                 await self._within(self._call(self._service.check_condition, allowed, parameters))
             elif asked.parameters is not None:
-                raise InvalidInput("parameters are those of a condition, got no filter that is one: leave them out")
+                raise InvalidInput("parameters belong to a condition, but filter is not a condition: leave them out")
             elif is_given(given):
                 allowed = (await self._parsed(given, ids_of, given, "filter")).tobytes()
             options: schemas.SearchOptions = asked
@@ -336,7 +336,7 @@ class Routes:
         limit = self._limit(asked.limit)
         queries, index = await self._queries(asked), self._service.index
         if len(queries) != 1:
-            raise InvalidInput(f"nested neighborhoods are those of one query, got {len(queries)}: send one")
+            raise InvalidInput(f"nested neighborhoods are for one query, got {len(queries)}: send one query")
 
         def find() -> dict[str, Any]:
             codes = self._encode(queries, index)

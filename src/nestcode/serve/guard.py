@@ -47,7 +47,7 @@ class Guard:
     Args:
         app: what it guards.
         metrics: where requests are counted.
-        token: the bearer token that requests must carry; None admits everyone.
+        token: the bearer token that requests must have; None admits every request.
         local: admit only requests to a name of the loopback interface. Otherwise a page on the web could reach the
             server through a visitor's browser, by a domain that resolves to 127.0.0.1 (DNS rebinding).
         origins: web sites whose pages may write, besides those of this server; "*" are all.

@@ -29,7 +29,7 @@ def check_token(host: str, token: str | None) -> None:
     """
     if token is None and not is_loopback(host):
         raise InvalidInput(
-            f"a server that others can reach needs a token, got host {host} without one: set NESTCODE_TOKEN or give "
+            f"a server for other machines needs a token, got host {host} without one: set NESTCODE_TOKEN or give "
             "--token-file, or bind to 127.0.0.1"
         )
     if token is not None and len(token) < FEWEST:

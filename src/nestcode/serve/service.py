@@ -41,16 +41,16 @@ class Service:
     (8, None)
 
     Args:
-        index: the folder of an index, or several that are read as one, or a `SearchCluster`; without any only `streams`
-            are served.
+        index: the folder of an index, several folders that are read as one, or a `SearchCluster`; without it the
+            service has only `streams`.
         coder: encodes vectors for an index that has no coder itself.
-        items: what the items look like.
+        items: names and images of the items.
         embed: a model of text, so that texts can be queries.
         streams: a folder of .nest files.
         writable: whether items may be added and removed.
         memory: as for `Index.open`.
-        threads: how many searches run at the same time; by default one for each core.
-        limits: what is accepted.
+        threads: the number of searches that run at the same time; by default one for each core.
+        limits: the limits on requests.
 
     """
 
@@ -105,7 +105,7 @@ class Service:
 
     @property
     def coder(self) -> Coder:
-        """The coder of the index, or the one that was given."""
+        """The coder of the index, or the coder that was passed."""
         coder = self._any_coder()
         if coder is None:
             raise Absent("this server has no coder: start it with --coder, or send codes")
@@ -113,7 +113,7 @@ class Service:
 
     @property
     def tag(self) -> str:
-        """The entity tag of the index's width and coder: rows that were made for others are not read as its own."""
+        """The entity tag of the index's width and coder, by which requests for another width or coder are refused."""
         index, coder = self._index, self._any_coder()
         if self._tagged[0] is not index or not self._tagged[1]:
             fingerprint = "" if coder is None else coder.fingerprint
@@ -137,7 +137,7 @@ class Service:
         return self._index.metrics() if isinstance(self._index, SearchCluster) else []
 
     def refresh(self) -> bool:
-        """Take up what others have committed, and return whether there was anything; running searches go on."""
+        """Load the last commit of another process, and return whether there was one; running searches continue."""
         if self._index is None:
             return False
         if isinstance(self._index, SearchCluster):
@@ -173,7 +173,7 @@ class Service:
         self._damaged |= isinstance(error, DamagedFile)
 
     def close(self) -> None:
-        """Finish writes, let others write, and drop what was served: FastAPI's caches keep applications."""
+        """Finish writes, let other processes write, and release the index."""
         if self._writer is not None:
             self._writer.close()
         self.pool.shutdown()
@@ -272,7 +272,7 @@ class Service:
         }
 
     def describe(self) -> dict[str, Any]:
-        """Return what is served."""
+        """Return a description of the index, the coder, the items and the streams."""
         about: dict[str, Any] = {
             "streams": {name: path.stat().st_size for name, path in sorted(self.streams().items())},
             "writable": self._writer is not None,

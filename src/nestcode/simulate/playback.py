@@ -75,7 +75,7 @@ stall_ratio=0.0, unused=0.0)
     longest = playback.lengths.max()
     if by_length.ndim != 1 or len(by_length) <= longest:
         raise InvalidInput(
-            f"errors must be those of the lengths 0 to {longest}, got an array of shape {by_length.shape}"
+            f"errors must have one value for each length from 0 to {longest}, got an array of shape {by_length.shape}"
         )
     items, stalled = len(playback.lengths), float(playback.stalls.sum())
     error = float(by_length[playback.lengths].mean())

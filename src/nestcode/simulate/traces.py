@@ -54,7 +54,9 @@ def read_trace(path: str | os.PathLike[str], period: float = 1.0) -> Doubles:
         return table[:, 0] * period
     later = np.flatnonzero(np.diff(table[:, 0]) <= 0)
     if len(later):
-        raise InvalidInput(f"times must rise, those of line {lines[later[0] + 1][0]} of {path} do not: sort the lines")
+        raise InvalidInput(
+            f"times must rise, but the time in line {lines[later[0] + 1][0]} of {path} does not: sort the lines"
+        )
     return _resample(table[:, 0], table[:, 1], period, str(path))
 
 
@@ -139,7 +141,7 @@ GENERATORS: dict[str, Callable[[int, float, np.random.Generator], Doubles]] = {
 
 
 def bits_per_item(trace: Doubles, items: int = 1) -> NDArray[np.int64]:
-    """Return the integer number of bits for each of several items that share a period, as patches of an image do.
+    """Return the integer number of bits for each of several items that share a period, such as patches of an image.
 
     >>> bits_per_item(np.array([100.0, 250.0]), items=8)
     array([12, 31])

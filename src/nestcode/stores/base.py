@@ -117,7 +117,7 @@ class CodeStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close what the store opened itself; a connection that was given stays open."""
+        """Close the connection, unless you passed it."""
 
     def __enter__(self) -> Self:
         return self
@@ -189,10 +189,11 @@ class CodeStore(ABC):
         """Return the smallest neighborhood of each query that has at least `size` members.
 
         Args:
-            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or one `Code`, gives a
-                `Neighborhood`; others give a list of them.
-            size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
-            filter: a condition in SQL on the items that count, in SQL stores: see `search`.
+            queries: one vector or (n, features) with a coder, or `Codes`. For one vector or `Code` the result is a
+                `Neighborhood`, for several it is a list.
+            size: the least number of members (R in the paper). If the store has fewer items, the neighborhood is the
+                root.
+            filter: in SQL stores, a condition on the items that count: see `search`.
 
         """
         size = _check_limit(size, "size")
@@ -221,20 +222,19 @@ class CodeStore(ABC):
         Args:
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
-            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
-                by default 10,000 and 2 % of all. All candidates are ranked by
-                their whole codes.
-            rerank: how many of them are reranked by `vectors`, or by what a network decodes; by default 10 k and at
+            candidates: the candidate budget: the store probes inverted lists, nearest first, until they hold this
+                number of items, and ranks all of these by their whole codes. By default 10,000 plus 2 % of all items.
+            rerank: the number of candidates to rerank by `vectors`, or by the decoding network; by default 10 k and at
                 least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
                 with `vectors`. By default the most precise that is possible.
             metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
                 inner products; the coder's by default.
-            vectors: the items themselves by id: an array with a row for each id, a mapping from ids to vectors, or a
-                function that returns the vectors of an array of ids, for example from a column of your table.
-            filter: which items may be found: their ids, a mask by id, or, in SQL stores, a condition in SQL, alone or
-                with the values of its placeholders: `("price < ? AND stock > 0", 10)`.
-            threads: how many threads decode candidates; None is one for each core.
+            vectors: the vectors of the items by id: an array with a row for each id, a mapping from ids to vectors, or
+                a function that returns the vectors of an array of ids, for example from a column of your table.
+            filter: the items that may be found: ids, a mask by id, or, in SQL stores, a condition in SQL, alone or with
+                the values of its placeholders: `("price < ? AND stock > 0", 10)`.
+            threads: the number of threads that decode candidates; None uses all cores.
 
         """
         view, chosen = self._filtered(filter)
@@ -324,7 +324,7 @@ class CodeStore(ABC):
             if not len(taken) and error.__cause__ is not None:  # another constraint, or the id is free again
                 raise error.__cause__ from None
             raise InvalidInput(
-                f'ids must be new, but {some_ids(taken)} in use: give others, or pass on_duplicate="replace"'
+                f'ids must be new, but {some_ids(taken)} in use: give other ids, or pass on_duplicate="replace"'
             ) from None
 
     def remove(self, ids: ArrayLike) -> None:
@@ -362,7 +362,7 @@ class CodeStore(ABC):
     def _foreign_items(self) -> DamagedFile:
         return DamagedFile(
             f"items of this store have an id of at least 0 and a code of {self.width} bits in {self._code_bytes} bytes,"
-            " but the database holds others: delete what was not added by a store of this width"
+            " but the database holds codes of another width: delete the codes that a store of this width did not add"
         )
 
     def _packed_scan(self, ids: Ids, codes: bytes, length: int | None = None) -> Scan:

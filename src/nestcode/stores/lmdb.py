@@ -90,8 +90,8 @@ class LmdbStore(CodeStore):
 
         Args:
             path: the folder; it is made if it does not exist.
-            coder: a fitted coder; without one the store takes `Codes` only.
-            width: how many leading bits are kept, at most 4,024; the coder's width by default.
+            coder: a fitted coder; without a coder the store accepts `Codes` only.
+            width: the number of leading bits to keep, at most 4,024; by default the coder's width.
             map_size: how large the database may become, in bytes.
 
         """

@@ -58,10 +58,11 @@ class PostgresStore(SqlStore):
         """Open a store that `create` made.
 
         Args:
-            database: a connection string, or a connection of psycopg. On a given connection everything is part of your
-                transaction, and yours to commit; on a connection string, each call is a transaction of its own.
+            database: a connection string, or a connection of psycopg. On your connection the store works in your
+                transaction, and you commit. With a connection string each call is a transaction.
             table: the table of the codes.
-            items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+            items: your own table with a column `id`. Filters name its columns; without it they name the columns of
+                `table`.
 
         """
         connection, owned = _connect(database)
@@ -86,10 +87,10 @@ class PostgresStore(SqlStore):
 
         Args:
             database: as for `open`.
-            coder: a fitted coder; without one the store takes `Codes` only.
-            width: how many leading bits are kept, at most 20,800; the coder's width by default.
-            table: the name. A table that exists, with columns `id` and `code`, is taken as it is, with an index of
-                yours over `code`. An index must ensure that ids are unique; of a partitioned table, you do.
+            coder: a fitted coder; without a coder the store accepts `Codes` only.
+            width: the number of leading bits to keep, at most 20,800; by default the coder's width.
+            table: the name of the table. An existing table must have columns `id` and `code`, an index over `code` and
+                a unique index over `id`; in a partitioned table you ensure that ids are unique.
             items: as for `open`.
 
         """

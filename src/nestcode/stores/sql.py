@@ -148,7 +148,7 @@ def check_table(table: str, columns: Collection[str], *, unique: bool) -> None:
     """Raise unless a table that exists has the columns of items, and refuses an id that it has."""
     if not {"id", "code"} <= {*columns}:
         raise InvalidInput(
-            f"the table {table!r} must have columns id and code, got {', '.join(columns)}: add what is missing, or "
+            f"the table {table!r} must have columns id and code, got {', '.join(columns)}: add the missing column, or "
             "choose another name"
         )
     if not unique:

@@ -52,11 +52,12 @@ class SqliteStore(SqlStore):
         """Open a store that `create` made.
 
         Args:
-            database: a path, or a connection. The changes of a given connection are yours to commit; on a path, each
-                call is a transaction of its own. A connection belongs to one thread: give each thread a store. A file
-                in a folder that is not writable is only read, and must not change meanwhile.
+            database: a path, or a connection. On your connection you commit the changes; with a path each call is a
+                transaction. A connection belongs to one thread, so open a store in each thread. In a read-only folder
+                the file must not change while it is open.
             table: the table of the codes.
-            items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+            items: your own table with a column `id`. Filters name its columns; without it they name the columns of
+                `table`.
 
         """
         missing = InvalidInput(f"there is no store {table!r}: make it with SqliteStore.create")
@@ -85,11 +86,12 @@ class SqliteStore(SqlStore):
         """Create a store, and return it.
 
         Args:
-            database: as for `open`; of a path, the write-ahead log is turned on, so that readers and a writer do not
+            database: as for `open`. For a path it turns on the write-ahead log, so that readers and a writer do not
                 wait for each other.
-            coder: a fitted coder; without one the store takes `Codes` only.
-            width: how many leading bits are kept; the coder's width by default.
-            table: the name. A table that exists, with columns `id`, unique, and `code`, is taken with its items.
+            coder: a fitted coder; without a coder the store accepts `Codes` only.
+            width: the number of leading bits to keep; by default the coder's width.
+            table: the name of the table. The items of an existing table stay; it must have columns `id` (unique) and
+                `code`.
             items: as for `open`.
 
         """

@@ -25,12 +25,12 @@ class StreamDecoder(ProgressiveDecoder[ArrivingCodes]):
     >>> int(decoder.lengths.min()), bool(np.mean((decoder.items() - X) ** 2) < 0.1)
     (128, True)
 
-    `items()` decodes again only those items of which more arrived since the last call.
+    `items()` decodes only items of which more bytes have arrived since the last call.
 
     Args:
-        coder: the one that made the stream, unless it is embedded or ships with Nestcode.
-        limit: refuse streams whose items and coder take more bytes of memory than this; by default 4 GiB, and codes of
-            at most 256 times their entropy-coded payload.
+        coder: the coder that made the stream, unless it is embedded or pretrained.
+        limit: the most bytes of memory for items and coder, by default 4 GiB; a stream that needs more is refused. By
+            default codes may take at most 256 times their entropy-coded payload.
 
     """
 

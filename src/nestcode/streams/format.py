@@ -123,7 +123,7 @@ def parse_header(data: memoryview | FileView) -> Header:
     if start[:8] == IMAGES_MAGIC:
         raise InvalidInput("this is a stream of images: give it to decompress_images or ImageStreamReader")
     if start[:8] != ITEMS_MAGIC[: len(start)]:
-        raise DamagedFile("this is not a stream of Nestcode: give what compress or StreamWriter wrote")
+        raise DamagedFile("this is not a stream of Nestcode: give a stream of compress or StreamWriter")
     if len(start) < FIXED:
         raise TruncatedHeader(FIXED, len(data))
     version, size = int.from_bytes(start[8:12], "little"), int.from_bytes(start[12:], "little")

@@ -8,7 +8,8 @@ from nestcode.container.decoder import Buffer, as_view
 from nestcode.container.files import FileView
 from nestcode.container.info import StreamInfo
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
-from nestcode.images import ImageCodec, ImageStreamInfo, image_stream_info
+from nestcode.images import ImageCodec, ImageStreamInfo
+from nestcode.images.info import image_stream_info
 from nestcode.streams.format import Header, parse_header
 from nestcode.streams.items import find_coder
 from nestcode.streams.payload import CountedBits, Payload
@@ -48,7 +49,7 @@ class ItemStreamInfo(StreamInfo):
 
 
 def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None) -> ItemStreamInfo | ImageStreamInfo:
-    """Return what a stream of items or of images holds and how much of it arrived; no coder is needed.
+    """Return the contents of a stream of items or of images, and how much of it arrived, without its coder.
 
     >>> import numpy as np
     >>> import nestcode as nc
@@ -59,13 +60,13 @@ def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None
     >>> stream_info(data).names, stream_info(data).shapes
     (('black.png',), ((64, 48),))
 
-    Checksums are verified and nothing is decoded: of a truncated entropy-coded stream, `length` and `bits` are
-    estimated by the share of the payload that arrived. `StreamReader.info` has the exact ones.
+    It verifies checksums and decodes nothing. For a truncated entropy-coded stream it estimates `length` and `bits`
+    from the share of the payload that arrived; `StreamReader.info` has the exact values.
 
     Args:
         data: the stream, whole or truncated.
-        coder: the one that made the stream. It reports the expected error of items at every length and not only at
-            multiples of 64 bits.
+        coder: the coder that made the stream, to report the expected error at every length, not only at multiples of 64
+            bits.
 
     """
     view = data if isinstance(data, FileView) else as_view(data)

@@ -38,11 +38,11 @@ class StreamReader:
 
     Args:
         path: the file.
-        coder: the one that made it, unless it is embedded or ships with Nestcode.
+        coder: the coder that made the stream, unless it is embedded or pretrained.
         length: use at most this many bits of each item.
         limit: refuse streams whose coder, and entropy-coded ones whose items, take more bytes of memory than this; by
             default 4 GiB, and codes of at most 256 times their entropy-coded payload.
-        on_damage: "keep" reads what precedes the first damaged block, and warns.
+        on_damage: "keep" reads the bytes before the first damaged block, and warns.
 
     """
 

@@ -114,7 +114,7 @@ def decompress(
     limit: int | None = None,
     on_damage: OnDamage = "error",
 ) -> NDArray[Any]:
-    """Return the items of a stream, each from the longest prefix that arrived; without any bits, the mean.
+    """Return the items of a stream, each decoded from its longest prefix; an item without bits is the mean.
 
     >>> import nestcode as nc
     >>> X = np.random.default_rng(0).integers(0, 256, (100, 10)).astype(np.uint8)
@@ -123,12 +123,12 @@ def decompress(
     (dtype('uint8'), True)
 
     Args:
-        data: what `compress` or `StreamWriter` made, whole or truncated.
-        coder: the one that made it, unless it is embedded or ships with Nestcode.
+        data: a stream of `compress` or `StreamWriter`, whole or truncated.
+        coder: the coder that made the stream, unless it is embedded or pretrained.
         length: use at most this many bits of each item.
-        limit: refuse streams whose items and coder take more bytes of memory than this; by default 4 GiB, and codes of
-            at most 256 times their entropy-coded payload.
-        on_damage: "keep" decodes what precedes the first damaged block, and warns.
+        limit: the most bytes of memory for items and coder, by default 4 GiB; a stream that needs more is refused. By
+            default codes may take at most 256 times their entropy-coded payload.
+        on_damage: "keep" decodes the bytes before the first damaged block, and warns.
 
     """
     check_on_damage(on_damage)

@@ -60,7 +60,7 @@ class StreamWriter(SpooledWriter):
         super().__init__(path)
 
     def add(self, items: ArrayLike) -> None:
-        """Add items, (n, …), of the same shape and type as the first ones: all or, where they are refused, none."""
+        """Add items, (n, …), of the shape and type of the first batch; if one is refused, none is added."""
         self._check_open()
         array = as_items(items, self._coder.n_features_in_)
         first = array[:0] if self._first is None else self._first

@@ -22,7 +22,7 @@ from nestcode.training.contrastive import Contrastive  # noqa: E402
 from nestcode.training.evaluation import errors_by_length  # noqa: E402
 from nestcode.training.growth import Growth  # noqa: E402
 from nestcode.training.least_squares import refit  # noqa: E402
-from nestcode.training.presets import Network, Preset, find_preset  # noqa: E402
+from nestcode.training.presets import Network  # noqa: E402
 from nestcode.training.regularization import (  # noqa: E402
     AdaptivePenalty,
     ConstantPenalty,
@@ -38,12 +38,10 @@ __all__ = [
     "Growth",
     "Invariance",
     "Network",
-    "Preset",
     "Run",
     "Sweep",
     "Training",
     "errors_by_length",
-    "find_preset",
     "refit",
     "train",
 ]

@@ -51,17 +51,17 @@ def train(
     >>> reports[-1]["errors"][16] < 0.5 * reports[0]["errors"][16]
     True
 
-    However a run ends, the model is then in evaluation mode, with the lengths and frozen units that it had before.
+    After the run, even a failed one, the model is in evaluation mode with its original lengths and frozen units.
 
     Args:
-        model: the network; its mean and scale are set to those of the data first.
+        model: the network; its mean and scale are set to the mean and scale of the data first.
         X: an array or memory map (n, features), images (n, …), a torch dataset, a folder of images.
-        training: what to minimize, and how.
+        training: the settings of the run.
         run: checkpoints and logs.
         labels: a class for each item, (n,), for an `OrderedClassifier`.
         augment: a module that changes rows at random, (n, features) -> the same, on the device and before they are
-            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images, (n, 3, 32, 32). What it
-            returns is also what is to be reconstructed.
+            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images, (n, 3, 32, 32). The changed
+                rows are also the targets of the reconstruction.
 
     """
     if not isinstance(model, OrderedNetwork):

@@ -37,35 +37,36 @@ _FLAT: dict[str, tuple[type[Any], dict[str, str]]] = {  # objects, and the names
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Settings of a training run: they decide what is learned, and are saved with it.
+    """Settings of a training run, which determine its result and are saved with the coder.
 
     >>> Training(steps=500, learning_rate=3e-4).batch_size
     256
 
     Args:
         steps: batches to train on, in each stage of a code that grows; `epochs` counts passes over the data instead.
-        batch_size: examples of a batch, over all processes.
-        micro_batches: how many parts a batch is split into, for gradient accumulation or for as many processes.
-            Randomness belongs to a micro-batch, so two processes with one each give the model of one process with two.
+        batch_size: the number of examples in a batch, over all processes.
+        micro_batches: the number of parts of a batch, for gradient accumulation or several processes. Each micro-batch
+            has its own random seed, so two processes with one micro-batch each train the model of one process with two.
         optimizer: "adam" (AdamW), or "conjugate": the paper's nonlinear conjugate gradients, for large batches.
-        searches: line searches of "conjugate" on each batch, with the same noise and lengths; bits are held fixed
-            within a search and made anew between two.
-        learning_rate: of Adam, after a warm-up of 5 % of the steps.
+        searches: the number of line searches of "conjugate" on each batch, with the same noise and lengths. Bits are
+            fixed within a search and updated between searches.
+        learning_rate: the learning rate of Adam, after a warm-up of 5 % of the steps.
         schedule: "cosine" decays the learning rate to 0, "constant" does not.
-        weight_decay: of AdamW.
-        clip: the largest norm of the gradient that Adam sees; larger ones are scaled down.
-        penalty: regularizes the weights of the code's units (section 4.2).
-        invariance: the invariance penalty (section 4.4), as in Invariance(0.1).
-        contrastive: the contrastive loss of two views of an item, as in Contrastive(1).
+        weight_decay: the weight decay of AdamW.
+        clip: the largest norm of the gradient for Adam; larger gradients are scaled down.
+        penalty: a penalty on the weights of the code's units (section 4.2).
+        invariance: the invariance penalty (section 4.4), such as Invariance(0.1).
+        contrastive: the contrastive loss of two views of an item, such as Contrastive(1).
         reconstruction: the share of the decoder's gradient that reaches the encoder. 0 is a stop-gradient: the decoder
             learns to decode codes that are trained for something else.
-        sweep: freezes units that have converged, first to last (section 4.1).
-        growth: starts with a narrow code and widens it while that pays (section 7).
+        sweep: freeze units that have converged, first to last (section 4.1).
+        growth: start with a narrow code and widen it while more units lower the error (section 7).
         holdout: the share of the data held out to measure errors on, at most 4,096 items.
-        seed: of all randomness of a run: order of the data, noise, lengths; of a coder, the initialization too. `train`
-            takes a model that is initialized.
-        device: "auto" takes a GPU if there is one.
-        precision: of matrix products; "auto" is bfloat16 on GPUs that support it, but float32 for "conjugate".
+        seed: the seed of all randomness of a run: the order of the data, noise and lengths, and the initialization of a
+            coder. The model that you pass to `train` is already initialized.
+        device: "auto" uses a GPU if there is one.
+        precision: the precision of matrix products; "auto" is bfloat16 on GPUs that support it, but float32 for
+            "conjugate".
         compile: compile the step by torch.compile; "auto" does on GPUs, for runs that are long enough.
 
     """
@@ -168,7 +169,7 @@ def _part(kinds: tuple[type[Any], ...], values: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Checkpoints, logs and progress of a training run; none of them changes what is learned.
+    """Checkpoints, logs and progress of a training run; none of them changes the result.
 
     >>> Run(checkpoint="run.ckpt", resume=True, log="run.jsonl").report_every
     100
@@ -177,7 +178,7 @@ class Run:
         checkpoint: a file to resume from, written every `checkpoint_every` steps and at the end.
         checkpoint_every: steps between checkpoints.
         resume: continue from the checkpoint, if it exists.
-        log: a file with one JSON object per report, of the whole run also where it was resumed.
+        log: a file with one JSON object per report, for the whole run including its earlier parts.
         tensorboard: a folder for TensorBoard (extra `tensorboard`).
         progress: show a progress bar; None shows it on a terminal.
         report_every: steps between reports.
@@ -207,7 +208,7 @@ class Run:
 
     @classmethod
     def of(cls, options: "RunOptions") -> Self:
-        """Return the settings that were given to `fit` as keywords.
+        """Return the settings that `fit` got as keywords.
 
         >>> Run.of({"log": "run.jsonl"}).log
         'run.jsonl'
@@ -215,7 +216,7 @@ class Run:
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(options) - set(known))
         if unknown:
-            raise InvalidInput(f"fit takes {', '.join(known)}, got {', '.join(unknown)}: training= takes the others")
+            raise InvalidInput(f"fit takes {', '.join(known)}, got {', '.join(unknown)}: pass the others in training=")
         return cls(**options)
 
 

@@ -66,10 +66,10 @@ class ConjugateGradient(Optimizer):
     processes it must return the same loss on all, the average. As for every optimizer of PyTorch, it clears the
     gradients, computes the loss, calls `backward` and returns the loss.
 
-    A step never raises the loss, but for rounding, and leaves the gradients of where it ends. An infinite or NaN loss
-    means that a trial was too long. If a direction has no acceptable step, steepest descent is tried; if this has
-    none either, nothing moves. Where the curvature condition cannot be met, as at the kinks of ReLU, a step with
-    sufficient decrease is taken, and `last_step.wolfe` is False. Near a minimum, where the decrease is below the loss's
+    A step never raises the loss, except by rounding, and leaves the gradients at its end point. An infinite or NaN loss
+    means that a trial was too long. If a direction has no acceptable step, steepest descent is tried; if this has none
+    either, nothing moves. If no step meets the curvature condition, for example at the kinks of ReLU, it makes a step
+    with sufficient decrease, and `last_step.wolfe` is False. Near a minimum, where the decrease is below the loss's
     rounding error, only the slopes decide (the approximate Wolfe conditions of Hager & Zhang).
 
     It restarts from steepest descent where β ≤ 0, where the direction does not descend, and where successive gradients
@@ -122,7 +122,7 @@ class ConjugateGradient(Optimizer):
             raise InvalidInput("all parameters must be in one group, got a second: make a new optimizer of them all")
         super().add_param_group(param_group)
         if kinds := {p.dtype for p in param_group["params"] if not p.is_floating_point()}:
-            raise InvalidInput(f"parameters must have floating dtypes, got {kinds}: leave the others out")
+            raise InvalidInput(f"parameters must have floating dtypes, got {kinds}: pass only such parameters")
 
     @property
     def evaluations(self) -> int:

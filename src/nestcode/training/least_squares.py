@@ -26,7 +26,7 @@ PIECE = 4096  # rows
 
 
 def refit(model: OrderedAutoencoder, X: Any, lengths: Lengths | None = None) -> None:
-    """Replace a linear decoder by the one of least expected squared error over lengths, in place.
+    """Replace a linear decoder, in place, by the decoder with the least expected squared error over lengths.
 
     >>> from nestcode.data import digits
     >>> from nestcode.lengths import Uniform

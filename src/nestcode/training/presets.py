@@ -38,13 +38,13 @@ class Network:
     True
 
     Args:
-        tied: the decoder's weights are the encoder's, transposed.
+        tied: the decoder uses the encoder's weights, transposed.
         beta: the probability that a bit is 1 (β in the paper).
         gradient: how gradients pass the threshold: "none" is the paper's (the encoder learns through tied weights),
             "straight-through" an estimator, "stochastic" the same with sampled bits.
-        signed: bits are -1 and 1 to the decoder, and dropped ones 0; else 0 and 1, as in the paper.
+        signed: the decoder gets bits as -1 and 1, and dropped bits as 0; otherwise bits are 0 and 1, as in the paper.
         corruption: the probability that an input element is set to 0 (denoising).
-        dropout: of ordinary dropout on every layer but the code.
+        dropout: the probability of ordinary dropout on every layer except the code.
         spread: what features are divided by, see `OrderedAutoencoder`.
         encoder: a module of your own from (n, features) to pre-activations (n, width), in place of hidden layers.
         decoder: a module of your own from (n, width), with 0 for dropped bits, to (n, features).

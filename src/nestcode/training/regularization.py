@@ -76,7 +76,7 @@ class AdaptivePenalty(Penalty):
 
     Args:
         norm: "l1" is the sum of absolute weights, "l2" half the sum of their squares.
-        ratio: the norm of the regularization gradient over that of the reconstruction gradient.
+        ratio: the norm of the regularization gradient divided by the norm of the reconstruction gradient.
 
     """
 

@@ -27,13 +27,13 @@ from nestcode.nn.network import OrderedNetwork
 
 @dataclass(frozen=True)
 class Sweep:
-    """When units are frozen: block by block, as they converge, and in time for the last block to be trained.
+    """The schedule of freezing units: block by block as they converge, and early enough to train the last block.
 
     >>> sweep = Sweep(after=0.5, blocks=4)
     >>> [sweep.least(step, steps=1000, width=64) for step in (499, 500, 700, 900, 1000)]
     [0, 16, 32, 48, 48]
 
-    A short plain phase makes short prefixes worse, as later units can no longer correct them.
+    A short plain phase makes short prefixes worse, because frozen units can no longer improve.
 
     Args:
         after: the share of the steps in which all units are trained, before the first block is frozen.

@@ -235,7 +235,7 @@ def test_blind_index_finds_what_one_without_the_queries_finds() -> None:
     without.add(rows[300:])
     for index in (whole, without):
         index.compact()
-    blind = Sample(rows, rows[:300], own, "l2", 10, hidden=True).searches(whole.blind_to(own))
+    blind = Sample(rows, rows[:300], own, "l2", 10, hidden=True).searches(whole._blind_to(own))
     for ef in (20, 40):
         expected = without.evaluate(rows[:300], candidates=ef, rerank=10, exact=rows[300:])
         found = blind.run(ef, 10)

@@ -24,7 +24,8 @@ class AdaptiveCoder(ProjectedCoder[AdaptiveModel]):
     Args:
         width: bits of a code; every 8 of them choose one of 256 codebook entries.
         metric: "l2", or "cosine" to L2-normalize every item first and compare by angle.
-        beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
+        beams: the number of partial encodings that beam search keeps for each item; more beams give better codes and
+            take longer.
         seed: of the sample that codebooks are trained on and of their initialization.
 
     """

@@ -35,13 +35,13 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
     Training can be interrupted: `fit(X, checkpoint="run.ckpt", resume=True)` continues it, bit for bit.
 
     Args:
-        width: bits of a code; that of the preset by default.
+        width: bits of a code; by default the preset's width.
         layers: widths of the hidden layers from the input to the code; the decoder mirrors them. () for none.
         metric: "l2", or "cosine" to L2-normalize every item first.
         preset: "paper-retrieval" or "paper-compression", the paper's networks; other arguments replace parts of it.
         lengths: the distribution of the kept length in training, or another `nestcode.nn.Nesting`.
         network: the architecture beside its sizes: tied weights, binarization, noise, modules of your own.
-        training: steps, optimizer, regularization, unit sweeping, growth and so on.
+        training: steps, optimizer, regularization, unit sweeping, growth and other settings.
 
     """
 
@@ -67,7 +67,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
 
     @property
     def width(self) -> int:
-        """Bits of a code: those of the preset where none are given."""
+        """Bits of a code; by default the preset's width."""
         return find_preset(self.preset).width if self._width is None else self._width
 
     @width.setter

@@ -65,7 +65,7 @@ class AutoencoderModel(UnitModel):
         by_length = np.interp(np.arange(settings.width + 1), lengths, errors)  # beyond the network's width: its last
         if network.width < settings.width:
             warnings.warn(
-                f"growth stopped at {network.width} of {settings.width} bits, the others are always 0: train longer, "
+                f"growth stopped at {network.width} of {settings.width} bits, and later bits stay 0: train longer, "
                 "or lower the least gain",
                 stacklevel=4,
             )

@@ -27,8 +27,8 @@ class CellCoder(ProjectedCoder[CellModel]):
         metric: "l2", or "cosine" to L2-normalize every item first and compare by angle.
         cells: number of centroids (nlist), a power of two of at most 65,536; a cell's number takes the first bits of a
             code. None has one for about 160 of the rows it is fitted on, and at
-            most 16,384: fit it on all rows, of which it samples what it needs.
-        seed: of the training sample and of the initialization of k-means.
+            most 16,384. Fit it on all rows; it draws its own sample.
+        seed: the seed of the training sample and of the initialization of k-means.
 
     """
 

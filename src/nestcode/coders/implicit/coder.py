@@ -47,7 +47,8 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
             is, others are fitted on the training items.
         units: of the network of each byte.
         layers: residual blocks of the network of each byte.
-        beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
+        beams: the number of partial encodings that beam search keeps for each item; more beams give better codes and
+            take longer.
         preselected: entries that the network is evaluated for, for each beam: those of the nearest centroids.
         lengths: the distribution of the number of bytes that are kept, by which training weights errors; by default
             `LogUniform()`. `Uniform()` gives the loss of QINCo.
@@ -81,7 +82,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """Bits of a code: those of the base."""
+        """Bits of a code: the width of the base coder."""
         return self.base.width
 
     @property

@@ -44,15 +44,16 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
     >>> coder.expected_error(16) < coder.base_.expected_error(16)
     True
 
-    The network is used as far as it lowers the error on held-out items, so the coder is never worse than its base
-    there. Training can be interrupted: `fit(X, checkpoint="run.ckpt", resume=True)` continues it, bit for bit.
+    The coder uses the network only at lengths where it lowers the error on held-out items, so it is never worse than
+    its base there. Training can be interrupted: `fit(X, checkpoint="run.ckpt", resume=True)` continues it, bit for bit.
 
     Args:
-        base: the coder that makes the bits. A fitted one is used as it is, others are fitted on the training items. Of
-            several, as in (AdaptiveCoder(256), ResidualCoder(256)), the one with the least error on held-out rows.
+        base: the coder that makes the bits. `fit` fits it on the training items, unless it is fitted already. Of
+            several coders, such as (AdaptiveCoder(256), ResidualCoder(256)), `fit` chooses the one with the least error
+            on held-out rows.
         network: `MLP(…)`, or `UNet(…)` for images; by default the one that suits the data.
         trained_at: the prefix lengths to train at; by default two of every octave.
-        training: steps, batch size, learning rate and so on; by default minutes on a CPU.
+        training: steps, batch size, learning rate and other settings; by default training takes minutes on a CPU.
 
     """
 
@@ -80,7 +81,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """Bits of a code: those of the base."""
+        """Bits of a code: the width of the base coder."""
         return self._bases()[0].width
 
     @property

@@ -54,8 +54,8 @@ class UNet:
     ...
 
     Args:
-        channels: of the convolutions at full resolution, half of it and so on; GPUs take more.
-        shape: of images that come as rows, as in (3, 32, 32); images that come as arrays have theirs.
+        channels: the channels of the convolutions at full resolution, at half of it, and so on; on a GPU use more.
+        shape: the shape of images that come as rows, such as (3, 32, 32); images that come as arrays have their own.
         flip: augment the training images by horizontal flips.
 
     """

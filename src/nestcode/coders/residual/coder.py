@@ -19,14 +19,14 @@ from nestcode.coders.residual.model import ResidualModel
 
 
 class ResidualCoder(ProjectedCoder[ResidualModel]):
-    """Residual quantization with nested codebooks; the most recall per bit of embeddings, but slow to fit.
+    """Residual quantization with nested codebooks: the highest recall per bit on embeddings, but slow to fit.
 
     Codebooks have 256 entries for each byte, so fit them on 10,000 rows or more. Fewer than 8,192 rows are joined by
-    synthetic ones, whose coefficients are those of neighbors: codes are then about as good as those of a `LinearCoder`.
-    `expected_error` is that of held-out rows, from 100 rows on.
+    synthetic rows, which mix the coefficients of neighbors; the codes are then about as good as those of a
+    `LinearCoder`. With 100 rows or more, `expected_error` is measured on held-out rows.
 
-    Later codebooks are made for small residuals. So the error of rows far from all others, and of tight clusters that
-    the first bytes miss, stays as wide codes grow: an `AdaptiveCoder` scales its entries to what is left.
+    Later codebooks suit small residuals. For rows far from all other rows, and for tight clusters that the first bytes
+    miss, more bits therefore do not lower the error; use an `AdaptiveCoder`, which scales its entries to the residual.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -39,8 +39,9 @@ class ResidualCoder(ProjectedCoder[ResidualModel]):
     Args:
         width: bits of a code; every 8 of them choose one of 256 codebook entries.
         metric: "l2", or "cosine" to L2-normalize every item first and compare by angle.
-        beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
-        seed: of the sample that codebooks are trained on (at most 524,288 rows) and of their initialization.
+        beams: the number of partial encodings that beam search keeps for each item; more beams give better codes and
+            take longer.
+        seed: the seed of the codebooks' training sample (at most 524,288 rows) and of their initialization.
 
     """
 

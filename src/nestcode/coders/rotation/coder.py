@@ -56,13 +56,13 @@ class RotationCoder(ProjectedCoder[RotationModel]):
     def inner_products(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Return unbiased estimates of the inner products of queries and items, (queries, items).
 
-        What codes decode to is shorter than the items, so its inner products are too small; they are divided by the
-        expected share (the estimator of RaBitQ, which stores each item's own share). Over random rotations the estimate
-        of an item at the root mean square distance from the mean is unbiased, at any length of the codes but 0.
+        Decoded codes are shorter than the items, so their inner products are too small. The estimator divides them by
+        the expected ratio (RaBitQ stores the ratio of each item). Over random rotations the estimate of an item at the
+        root mean square distance from the mean is unbiased, at any length of the codes but 0.
 
         Args:
-            queries: (n, features); L2-normalized where the metric is "cosine", as the items are.
-            codes: of any length from 1 to the coder's width.
+            queries: (n, features); for the metric "cosine" they are L2-normalized, like the items.
+            codes: `Codes` of any length from 1 to the coder's width.
 
         """
         model = self._fitted()
@@ -73,15 +73,15 @@ class RotationCoder(ProjectedCoder[RotationModel]):
         return np.asarray(products + (rows @ model.mean)[:, None], dtype=np.float32)
 
     def error_bound(self, length: int, confidence: float = 0.99) -> float:
-        """Return what the error of `inner_products` exceeds with a probability of at most 1 - confidence.
+        """Return the bound that the error of `inner_products` exceeds with a probability of at most 1 - confidence.
 
-        It is that of a query of norm 1, and proportional to the norm: ε standard deviations, beyond which there is a
-        probability of at most 2 exp(-ε² / 2), as for any projection of a uniform direction. With one bit a dimension
-        the deviation is 0.76 / sqrt(features) times the item's distance from the mean.
+        The bound holds for a query of norm 1 and is proportional to the norm. It is ε standard deviations, with 1 -
+        confidence = 2 exp(-ε² / 2), as for any projection of a uniform direction. With one bit a dimension the
+        deviation is 0.76 / sqrt(features) times the item's distance from the mean.
 
         Args:
             length: bits of the codes, at least 1.
-            confidence: of the bound, over random rotations; between 0 and 1.
+            confidence: the probability over random rotations that the bound holds, between 0 and 1.
 
         """
         if not is_number(confidence) or not 0 < confidence < 1:

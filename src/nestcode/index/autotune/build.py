@@ -324,7 +324,7 @@ def _verify(
     queries = rows[own] if given is None else given[:most]
     report(f"measuring recall of {len(queries):,} queries")
     hidden = own is not None and choice.chosen.structure == "graph"
-    measured = index.blind_to(names[own]) if hidden else index
+    measured = index._blind_to(names[own]) if hidden else index
     sample = Sample(rows, queries, own, choice.metric, choice.k, hidden)
     trials = sample.searches(measured, names)
     with warnings.catch_warnings():

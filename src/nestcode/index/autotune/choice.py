@@ -108,7 +108,7 @@ class Choice:
         max_bytes: of an item, the bound; None is no bound.
         items: that it was chosen for.
         reached: recall of held-out queries in the whole index; None where it was not measured.
-        standard_error: of that recall, over the queries.
+        standard_error: the standard error of the recall over the queries.
         ns: of one of these queries, by counted work.
 
     """

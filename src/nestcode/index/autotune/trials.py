@@ -149,7 +149,7 @@ def _built(candidate: Candidate, coder: Coder, codes: Codes, sample: Sample) -> 
     index = (replace(candidate, structure="lists") if walks else candidate).index(coder)
     index.add(codes, vectors=None if candidate.vectors is None else sample.rows)
     index.compact()
-    return index.with_graphs() if walks else index
+    return index._with_graphs() if walks else index
 
 
 def tune(index: "Index", sample: Sample, target: float) -> tuple[Evaluation, Plan]:

@@ -13,7 +13,8 @@ from nestcode.reproduce.filters.figures import KINDS, WIDTH, figure_curves, figu
 from nestcode.reproduce.lab import Experiment, Images, Lab
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.lab.networks import RECIPES, trained_network
-from nestcode.training import Preset, Sweep, Training, errors_by_length
+from nestcode.training import Sweep, Training, errors_by_length
+from nestcode.training.presets import Preset
 
 HALF = WIDTH // 2
 LENGTHS = Geometric(0.9)

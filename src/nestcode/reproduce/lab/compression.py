@@ -22,7 +22,8 @@ from nestcode.reproduce.lab.base import Lab
 from nestcode.reproduce.lab.images import Images, Pixels, as_pixels, as_rows
 from nestcode.reproduce.lab.networks import BATCH, RECIPES, Reports, curve, in_pieces, trained_network, unordered
 from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning_order
-from nestcode.training import Preset, Sweep, Training, refit
+from nestcode.training import Sweep, Training, refit
+from nestcode.training.presets import Preset
 
 Reading = Literal["bits", "real"]
 

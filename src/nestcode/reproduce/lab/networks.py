@@ -19,7 +19,8 @@ from nestcode.lengths import Empirical, LogUniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab.base import Lab
 from nestcode.reproduce.lab.images import Pixels, as_rows
-from nestcode.training import Preset, Run, find_preset, train
+from nestcode.training import Run, train
+from nestcode.training.presets import Preset, find_preset
 from nestcode.training.runtime.checkpoint import read_checkpoint
 
 Reports = list[dict[str, Any]]

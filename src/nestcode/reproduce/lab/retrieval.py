@@ -14,7 +14,8 @@ from nestcode.nn import RandomViews
 from nestcode.reproduce.lab.base import Lab
 from nestcode.reproduce.lab.images import Images, as_rows
 from nestcode.reproduce.lab.networks import BATCH, curve, in_pieces, trained_network
-from nestcode.training import Preset, errors_by_length, find_preset
+from nestcode.training import errors_by_length
+from nestcode.training.presets import Preset, find_preset
 
 Method = Literal["adam", "conjugate"]
 

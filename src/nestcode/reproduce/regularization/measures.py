@@ -19,7 +19,8 @@ from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.lab.networks import QUIET
 from nestcode.reproduce.regularization.design import FLIPPED, NOISE, RATIO, SIZES, Cell
-from nestcode.training import AdaptivePenalty, Preset, Sweep, Training, errors_by_length, find_preset, train
+from nestcode.training import AdaptivePenalty, Sweep, Training, errors_by_length, train
+from nestcode.training.presets import Preset, find_preset
 
 INVARIANCE = replace(find_preset("paper-retrieval").training.invariance, weight=0.0, share=0.25)
 NEAREST = 10  # images that a neighborhood should contain

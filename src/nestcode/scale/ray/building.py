@@ -56,7 +56,7 @@ def encode(
         items: the column of vectors.
         ids: the column of ids, distinct integers of at least 0.
         parts: how many indexes of consecutive key ranges to write; a worker merges one in memory.
-        width: how many leading bits are kept; the coder's width by default.
+        width: the number of leading bits to keep; by default the coder's width.
         vectors: store the vectors too, as "float16", "int8" or "float32".
         graph: build graphs, as `nestcode.Index` does.
         rows: how many items a task encodes.

@@ -255,7 +255,7 @@ class Arrival {
       this.bits = 8 * this.#verified;
       this.#damaged = new DamagedFile(
         `block ${this.#number} of ${this.blocks} does not match its checksum, ${summary(this.header, this.bits)} before ` +
-          'it are intact: restore a copy, or decode what is intact with on_damage="keep"',
+          'it are intact: restore a copy, or decode the intact part with on_damage="keep"',
       );
       throw this.#damaged;
     }
@@ -312,7 +312,7 @@ async function parseHeader(data, limit) {
   if (start === ITEMS_MAGIC)
     throw new InvalidInput("this is a stream of items and not of images: give it to decompress or StreamReader");
   if (start !== MAGIC.slice(0, start.length))
-    throw new DamagedFile("this is not a stream of images: give what compress_images or ImageStreamWriter wrote");
+    throw new DamagedFile("this is not a stream of images: give a stream of compress_images or ImageStreamWriter");
   if (data.length < FIXED) return null;
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   const [version, size, embedded] = [8, 12, 16].map((at) => view.getUint32(at, true));
