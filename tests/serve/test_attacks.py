@@ -338,6 +338,29 @@ def test_a_connection_whose_request_is_on_its_way_is_not_closed_for_others(
             go_on.set()
 
 
+def test_connections_that_were_answered_and_stay_do_not_reset_one_whose_request_is_late(folder: Path) -> None:
+    """Beyond twice the limit a connection is reset at once, of the kind that most of them are."""
+    limits = Limits(connections=8, seconds=PATIENCE)
+    with in_thread(create_app(Service(folder)), limits) as url, contextlib.ExitStack() as stack:
+        address, ask = urlsplit(url), b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+        def connect() -> socket.socket:
+            one = socket.create_connection((address.hostname, address.port), timeout=PATIENCE)
+            return stack.enter_context(one)
+
+        def stay(count: int) -> None:
+            for _ in range(count):
+                other = connect()
+                other.sendall(ask)
+                assert b" 200 " in other.recv(65536)
+
+        stay(2 * limits.connections)
+        honest = connect()
+        stay(3 * limits.connections)
+        honest.sendall(ask)
+        assert b" 200 " in honest.recv(65536)
+
+
 def answers_of(url: str, sent: bytes) -> int:
     """Return how many answers come to what one connection sends, until the server closes it."""
     address, received = urlsplit(url), b""
@@ -441,15 +464,16 @@ def test_nothing_more_is_sent_once_a_connection_is_lost(tmp_path: Path, caplog: 
 
 def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large.nest").write_bytes(bytes(LARGE))
-    lost, connection_lost = threading.Event(), LimitedProtocol.connection_lost
+    lost: list[Any] = []  # clients, also those of other servers that are still open
+    connection_lost = LimitedProtocol.connection_lost
 
     def note(one: LimitedProtocol, error: Exception | None) -> None:
         connection_lost(one, error)
-        lost.set()
+        lost.append(one.client)
 
     monkeypatch.setattr(LimitedProtocol, "connection_lost", note)
     with in_thread(create_app(Service(streams=tmp_path)), IMPATIENT) as url, deaf(url, 1) as connection:
-        assert lost.wait(PATIENCE)
+        wait_for(lambda: connection.getsockname() in lost)
         received = 0
         with contextlib.suppress(ConnectionResetError):
             while piece := connection.recv(1 << 20):

@@ -80,6 +80,16 @@ def deaf(address: tuple[str, int], random: Random) -> None:
         time.sleep(50 * PAUSE)
 
 
+def stay(address: tuple[str, int], random: Random) -> None:
+    """Hundreds of connections that are answered, and stay."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(LIMITS.connections):
+            one = stack.enter_context(connect(address))
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            one.recv(1 if random.random() < 0.5 else 4096)
+        time.sleep(10 * PAUSE)
+
+
 def half_open(address: tuple[str, int], random: Random) -> None:
     """Hundreds of connections that send half of a head and stay."""
     with contextlib.ExitStack() as stack:
@@ -128,6 +138,7 @@ def head(kind: str, length: int) -> bytes:
 ATTACKS: dict[str, Attack] = {
     "pipelining": pipeline,
     "pipelining without reading": deaf,
+    "connections that stay": stay,
     "half-open connections": half_open,
     "bodies that stall": slow,
     "oversized JSON": oversized,
@@ -207,14 +218,14 @@ def search(child: int, url: str, count: int) -> list[float]:
 
 
 def answer(child: int, url: str, content: bytes) -> httpx.Response:
-    """Return the answer to a request; what is refused, or not answered for lack of a processor, is asked again."""
+    """Return the answer to a request; what is refused, reset or starved of a processor is asked again."""
     watch, headers = Stopwatch(child), {"Content-Type": FLOAT32, "Accept": HITS}
     while True:
         late = watch.seconds() > PATIENCE
         try:
             # No address here is of TLS, whose certificates would be read for each request.
             sent = httpx.post(url, content=content, headers=headers, timeout=PATIENCE, verify=False)
-        except httpx.TimeoutException:
+        except httpx.TransportError:  # a reset too, of one that is late among twice as many as may wait
             if watch.seconds() > PATIENCE:
                 raise
         else:

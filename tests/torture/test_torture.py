@@ -13,7 +13,7 @@ from tests.torture.run import Tally, run
 
 SOME = {
     "system_calls": 15, "power": 40, "service": 3, "files": 340, "forged": 170, "arrays": 130, "commands": 32,
-    "concurrency": 12, "chaos": 6,
+    "concurrency": 12, "chaos": 7,
 }  # fmt: skip
 
 

@@ -20,18 +20,21 @@ class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose request line and headers are too large or too slow, before they cost memory.
 
     A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. Where too
-    many connections are open, the one is closed that has waited longest for its client: to send a request or to read
-    an answer, or to send a body, whichever more of them wait for. So many of one kind close each other, and lock
-    nobody out. It has `FIRST_SECONDS` left, as its request may be on its way, unless twice that number are open.
+    many connections are open, the one is closed that has waited longest for its client: to send its first request, to
+    send another or read an answer, or to send a body, whichever most of them wait for. So many of one kind close each
+    other, and lock nobody out. It has `FIRST_SECONDS` left, as its request may be on its way, unless twice that number
+    are open.
     """
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
     most = 1024  # connections that may wait
-    idle: "OrderedDict[LimitedProtocol, None]"  # those that wait for a request or for a reader, the longest first
+    opened: "OrderedDict[LimitedProtocol, None]"  # those that wait for their first request, the longest first
+    idle: "OrderedDict[LimitedProtocol, None]"  # those that wait for another one, or for a reader
     uploading: "OrderedDict[LimitedProtocol, None]"  # those that wait for a body
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
     _received = 0  # bytes in all
     _arriving = True
+    _asked = False  # whether a head has arrived
     _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
     _full = False  # whether there were too many requests
     _timer: asyncio.TimerHandle | None = None
@@ -50,7 +53,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Stop waiting, and answering."""
         self._cancel()
         self._read_on()
-        for queue in (self.idle, self.uploading):
+        for queue in (self.opened, self.idle, self.uploading):
             queue.pop(self, None)
         for one in self._unanswered:  # of these uvicorn tells the latest alone
             one.disconnected = True
@@ -99,7 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Go on with the body."""
         self._cancel()
-        self._arriving, self._head = False, 0
+        self._arriving, self._asked, self._head = False, True, 0
         super().on_headers_complete()
         if self.cycle is not None:
             self._unanswered.append(self.cycle)
@@ -126,9 +129,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _note(self) -> None:
         """Note whether the connection waits for its client, from now on."""
-        self.idle.pop(self, None)
-        self.uploading.pop(self, None)
-        if not self._unanswered or self.flow.write_paused:
+        for queue in (self.opened, self.idle, self.uploading):
+            queue.pop(self, None)
+        if not self._asked:
+            self.opened[self] = None
+        elif not self._unanswered or self.flow.write_paused:
             self.idle[self] = None
         elif self._unanswered[0].more_body:
             self.uploading[self] = None
@@ -174,7 +179,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest, of those that most connections wait for the same with."""
-        queue = max(self.idle, self.uploading, key=len)
+        queue = max(self.opened, self.idle, self.uploading, key=len)
         oldest = next(iter(queue), self)
         if oldest is not self:
             del queue[oldest]  # the next connection closes another
@@ -192,5 +197,5 @@ def limited(seconds: float, connections: int) -> type[LimitedProtocol]:
     return type(
         "LimitedProtocol",
         (LimitedProtocol,),
-        {"seconds": seconds, "most": connections, "idle": OrderedDict(), "uploading": OrderedDict()},
+        {"seconds": seconds, "most": connections, **{name: OrderedDict() for name in ("opened", "idle", "uploading")}},
     )
