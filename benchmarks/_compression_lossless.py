@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def measure(task: Task) -> list[dict[str, Any]]:
             values += image.size
             pixels = image.shape[0] * image.shape[1]
             rows.append({"image": name, **{codec: 8 * size / pixels for codec, size in sizes.items()}})
-    held_out = [row for row in rows if not row["image"].startswith(CHOSEN_ON)]
+    held_out = [row for row in rows if Path(row["image"]).stem not in CHOSEN_ON]
     means = [
         {"image": f"mean of {len(some)}{which}", **{codec: _mean(some, codec) for codec in spent}}
         for which, some in (("", rows), (" that no choice looked at", held_out))
