@@ -231,7 +231,7 @@ inline void clip_entries(std::vector<float>& entries, float largest) {
 
 // Computes and quantizes the tables of a query. For inner products biases are 0.
 inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* query, float bias_unit, Metric metric,
-                        const TableKernels& kernels, FastScanTables& out) {
+                        const TableKernels& kernels, FastScanTables& out, bool clips = true) {
     const bool inner = metric == Metric::inner;
     const std::size_t size = (groups.size() + 1) / 2 * 32;
     std::vector<float> sums(size);
@@ -240,7 +240,7 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
     // Entries far above those of near items are clipped, so that outliers do not make the quantization coarse for all.
     // With few groups the second entry may be close to the first by chance; the third hardly is.
     const float close = std::max(32 * range.second, groups.size() < 8 ? 8 * range.third : 0), widest = range.widest;
-    const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
+    const float most = std::min(clips && close > 0 ? close : widest, std::numeric_limits<float>::max());
     out.scale = widest > 0 ? std::min(kLargestEntry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
     if (out.scale * bias_unit > 0.999f) out.scale = 0.999f / bias_unit;  // so that bias_factor fits 16 bits
     // Queries near the range of a float give infinite entries and NaN, whose casts to integers would be undefined.

@@ -94,7 +94,14 @@ def clusters(count: int, features: int, rng: np.random.Generator) -> Rows:
     return centers[rng.integers(0, 10, count)] + isotropic(count, features, rng)
 
 
-@pytest.mark.parametrize("family", [isotropic, clusters], ids=lambda family: family.__name__)
+def few_tight_clusters(count: int, features: int, rng: np.random.Generator) -> Rows:
+    """Codes tell clusters apart and nothing else: within one, all the bits that navigate are alike."""
+    centers = 100 * isotropic(10, features, rng)
+    return centers[rng.integers(0, 10, count)] + np.float32(0.01) * isotropic(count, features, rng)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of data that needs fewer bits
+@pytest.mark.parametrize("family", [isotropic, clusters, few_tight_clusters], ids=lambda family: family.__name__)
 def test_default_walks_find_the_nearest(family: Callable[..., Rows]) -> None:
     """On both sides of the size from which segments have graphs."""
     data = family(4097 + QUERIES, 128, np.random.default_rng(0))
