@@ -144,12 +144,13 @@ class Index(IndexReader):
         >>> print(index.choice)  # doctest: +ELLIPSIS
         lists, CellCoder(512), float16 vectors: the fastest that reaches the target...
 
-        Trials build inverted lists of two coders and graphs on a small sample, then the best of these with other widths
-        on larger samples. All trials together take at most a fifth of the work of the build. Each trial is tuned to the
-        target with held-out rows as queries, and the planner's table of costs predicts its cost for all rows. A scan
-        needs no trial. `build` then indexes all rows in the best way, and sets the effort by held-out queries, so that
-        others reach the target with a confidence of 95 %. `index.choice` has the trials, their results and the reason
-        for the choice.
+        Trials build inverted lists and graphs on a small sample, then the best of these with other widths on larger
+        samples, as long as their counted work is less than a fifth of that of the build. The first trials always run,
+        unless no search can be faster by a quarter than a scan: below some 10,000 rows they take as long as the build.
+        Each trial is tuned to the target with held-out rows as queries, and the planner's table of costs predicts its
+        cost for all rows. A scan needs no trial. `build` then indexes all rows in the best way, and sets the effort by
+        held-out queries, so that others reach the target with a confidence of 95 %. `index.choice` has the trials,
+        their results and the reason for the choice.
 
         Costs are counted, not timed, so the same data and seed give the same index on any machine. Ctrl-C ends the
         trials; if one has finished, `build` continues with the best so far.
