@@ -68,12 +68,15 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 CHANGING = ("Index.truncate",)
 LONG = {"Index.build": ("seconds",)}  # what may take as long as it says
 TORCH = ("nn", "training", "autoencoder", "refined", "supervised")
-OTHER_TYPES = {  # results and records, which Nestcode makes, and what needs a server or another package
+RESULTS = {  # which Nestcode makes, and methods of which its planner calls
     "ImageStreamInfo", "ItemStreamInfo", "Health", "Neighborhood", "Neighborhoods", "Evaluation", "Plan", "Playback",
-    "Quality", "Limits", "Items", "Refiner", "CodeStore", "SqliteStore", "LmdbStore", "Client", "RemoteStream",
+    "Quality",
+}  # fmt: skip
+OTHER_TYPES = {  # records of the server, and what needs a server or another package
+    "Limits", "Items", "Refiner", "CodeStore", "SqliteStore", "LmdbStore", "Client", "RemoteStream",
 }  # fmt: skip
 OTHER_CALLS = {
-    "Codes.unchecked", "Items.image_of", "Items.show", "Plan.executed_ns", "Service.items_as_queries", "by_length",
+    "Codes.unchecked", "Items.image_of", "Items.show", "Service.items_as_queries", "by_length",
     "plot_by_length", "from_arrow", "from_faiss", "merge", "merge_range", "play_whole", "ImageFiles.profile",
     "ImageStreamReader.decode_some",
     "ImageStreamWriter.add_all", "Client.decode", "Client.search", "RemoteStream.read", "Refiner.refine",
@@ -97,6 +100,8 @@ def calls() -> dict[str, tuple[type | None, Any]]:
             members |= {f"{own}.{member}": (value, function) for member, function in functions.items()}
         for call, (owner, function) in members.items():
             plain = getattr(function, "__func__", function)
+            if call.partition(".")[0] in RESULTS:
+                continue
             if (call in OTHER_TYPES | OTHER_CALLS) or not (inspect.isclass(plain) or inspect.isfunction(plain)):
                 continue
             if plain not in known and plain.__module__.startswith("nestcode") and numeric(plain):
