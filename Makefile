@@ -10,6 +10,8 @@ PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.
 SYSTEM := chromium nodejs postgresql
 # Container images set it. Each of the processes that tests and the demo start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# One process of tests more than there are cores: some tests wait, for servers and for other processes.
+export PYTEST_XDIST_AUTO_NUM_WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 COUNTED := --coverage -O1 -fprofile-update=atomic
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 SOURCES := CMakeLists.txt pyproject.toml cpp src
