@@ -9,7 +9,7 @@ Every constant is the slope of a line through CPU times of `Index.search` while 
     visited node     candidates of a walk (ef), by nodes visited
     reranked item    rerank, by vectors of each format and by whole codes
     decoded item     parameters of a PyTorch decoder, by items of a batch; where PyTorch is installed
-    hit              k, at one rerank
+    hit              k, at one rerank, and of scans, by the items that are among the k best when they are met
     filter           items of a mask, and ids of a filter by ids, beside the same search without a filter
 
 Intercepts are the fixed costs of a query. Lines are fitted to relative errors; "error" is the largest of them. Items
@@ -32,6 +32,7 @@ from _engine_task import Task, add_options, cpu_seconds, read_digits, read_patch
 from _report import save, show
 from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder
 from nestcode.search import Hits
+from nestcode.search.planner import expected_best
 from nestcode.search.vectors import VectorType
 
 ITEMS = 40_000
@@ -227,6 +228,9 @@ def hits(task: Task, clock: Clock) -> Iterator[Row]:
     amounts = steps(10, candidates // 4)
     found = clock([(index, {"k": k, "candidates": candidates, "rerank": candidates // 4}) for k in amounts])
     yield from both("hits", "hit", amounts, found)
+    found = clock([(index, {"k": k, "candidates": len(index)}) for k in amounts])
+    best = [expected_best(len(index), k) for k in amounts]
+    yield from both("scan, items among the best so far", "such item", best, found)
 
 
 def filters(task: Task, clock: Clock) -> Iterator[Row]:
