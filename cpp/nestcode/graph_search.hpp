@@ -274,7 +274,7 @@ class GraphPool {
     void shrink() {
         const std::size_t end = size_, ties = count_ties();
         if (items_.allowed.empty()) {
-            size_ = allowed_ = std::max(ef_, ties);
+            size_ = allowed_ = std::min(std::max(ef_, ties), most_);
         } else {
             const auto last_allowed = [&] { return items_.allows(id_of(begin()[size_ - 1])); };
             for (; (allowed_ > ef_ && size_ > ties) || size_ > most_; --size_) allowed_ -= last_allowed();

@@ -378,6 +378,15 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     }
     CHECK(visited == order);
 
+    // A walk that may visit few nodes visits the first of these.
+    const std::size_t most = random() % (order.size() + 1);
+    visited.clear();
+    walker.start(batch[0], ef, most, {bitmap}, pool);
+    while (visited.size() < most &&
+           walker.step(batch[0], own, pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
+    }
+    CHECK(visited.size() == most && std::equal(visited.begin(), visited.end(), order.begin()));
+
     constexpr std::size_t k = 5;
     std::vector<std::pair<float, std::uint32_t>> nearest;
     for (const std::uint32_t id : order)
