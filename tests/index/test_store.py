@@ -213,7 +213,7 @@ def test_a_symbolic_link_in_the_place_of_a_new_file_is_not_followed(tmp_path: Pa
 
 def test_a_folder_of_other_files_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InvalidInput, match=r"other files, 'notes\.txt'"):
+    with pytest.raises(InvalidInput, match=r"other files, such as 'notes\.txt'"):
         saved(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

@@ -405,7 +405,7 @@ def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
         ),
         ({"sweep": True}, r"sweep must be None or Sweep\(…\), got True"),
         ({"learning_rate": "1"}, "learning_rate must be a number, got '1'"),
-        ({"seed": 2**70}, "seed must be below 2\\^63"),
+        ({"seed": 2**70}, "seed must be at most 9,223,372,036,854,775,807"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestcode.arrays import shown
 from nestcode.cli.files import STANDARD, check_output, image_codec, item_coder, out_file, read_array, with_progress
 from nestcode.cli.options import AsJson, Force, Threads, check_positive, file_name, messages, printable
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
@@ -90,6 +89,8 @@ def compress(
     given = [name for name, value in rates.items() if value is not None] + ["--lossless"] * lossless
     for name, value in {"--length": length, "--max-error": max_error}.items():
         if value is not None and not vectors:
+            from nestcode.arrays import shown
+
             given_as = shown(value).removesuffix(".0")
             raise typer.BadParameter(
                 f"{name} is for vectors, got {given_as} with images: give one of {', '.join(rates)}"

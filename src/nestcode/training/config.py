@@ -112,8 +112,6 @@ class Training:
             raise InvalidInput("a constant penalty moves units that a sweep froze: take AdaptivePenalty, or no sweep")
         if self.optimizer == "conjugate" and self.precision == "bfloat16":
             raise InvalidInput("line searches compare losses in float32, got precision='bfloat16': leave it \"auto\"")
-        if self.seed >= 2**63:
-            raise InvalidInput(f"seed must be below 2^63, got {self.seed}")
         for name in (*_ABOVE_0, *_AT_LEAST_0, *(() if self.epochs is None else ("epochs",))):
             object.__setattr__(self, name, check_number(getattr(self, name), name, above_0=name not in _AT_LEAST_0))
         if self.holdout > 0.5:

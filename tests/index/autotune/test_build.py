@@ -139,6 +139,13 @@ def test_few_rows_are_all_found(count: int) -> None:
     assert index.search(rows, k=1).ids.ravel().tolist() == [7 * i for i in range(count)]
 
 
+def test_where_a_scan_is_chosen_searches_scan() -> None:
+    rows = steep(np.random.default_rng(0), 400, 12)
+    index = Index.build(rows)
+    assert "to scan all items" in choice_of(index).reason
+    assert (index.explain(rows[0]).operator, index.health().recall) == ("scan", 1.0)
+
+
 def test_equal_rows_are_an_index_too() -> None:
     index = Index.build(np.ones((300, 4), np.float32))
     assert (index.search(np.ones(4), k=3).distances == 0).all()
