@@ -212,7 +212,7 @@ class ResidualTraversal {
 
     static std::uint32_t size(std::int32_t value) { return static_cast<std::uint32_t>(std::abs(value)); }
     static std::size_t sign(std::int32_t error) { return error > kUnit / 2 ? 1 : error < -kUnit / 2 ? 2 : 0; }
-    // The logarithm of a sum of errors, of so many classes an octave.
+    // The class of a sum of errors by its logarithm: there are `classes` in an octave.
     static std::size_t log_class(std::uint32_t sum, unsigned classes, std::size_t count) {
         ++sum;
         const int octave = std::bit_width(sum) - 1;

@@ -33,8 +33,8 @@ LARGEST = 1e36  # of values that are not L2-normalized: their differences and no
 LARGEST_SQUARE = 1e37  # squared norm of a vector whose distances fit float32
 SMALLEST_SQUARE = 1e-36  # squared distance of items from their mean whose parts fit float32
 INT64_MAX = 2**63 - 1
-MOST_SAMPLES = 2**31 - 1  # random values that are drawn at once
-MOST_SEED = 2**128 - 1  # as NumPy draws seeds
+MAX_SAMPLES = 2**31 - 1  # random values that are drawn at once
+MAX_SEED = 2**128 - 1  # as NumPy draws seeds
 SHOWN = 40  # characters of a value in an error
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
@@ -222,7 +222,7 @@ def check_seed(seed: Any) -> int:
     >>> check_seed(2**100) == 2**100
     True
     """
-    return check_int(seed, "seed", least=0, most=MOST_SEED)
+    return check_int(seed, "seed", least=0, most=MAX_SEED)
 
 
 def is_number(value: Any) -> bool:

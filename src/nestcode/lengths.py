@@ -23,7 +23,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import MOST_SAMPLES, check_int, shown
+from nestcode.arrays import MAX_SAMPLES, check_int, shown
 from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 1 << 24  # bits of a code, each with a probability in memory
@@ -102,7 +102,7 @@ class Lengths(ABC):
         >>> Geometric(0.5).sample(8, width=4, rng=np.random.default_rng(0))
         array([2, 1, 1, 1, 3, 4, 2, 2])
         """
-        n = check_int(n, "n", least=0, most=MOST_SAMPLES)
+        n = check_int(n, "n", least=0, most=MAX_SAMPLES)
         if not isinstance(rng, np.random.Generator):
             raise InvalidInput(
                 f"rng must be a numpy.random.Generator, got {rng!r}: np.random.default_rng(seed) makes one"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import MOST_SAMPLES, check_int
+from nestcode.arrays import MAX_SAMPLES, check_int
 from nestcode.errors import InvalidInput, extra_folder, import_extra
 
 DATASETS = "datasets"  # of scikit-learn: its files are read without it, for importing it and SciPy takes seconds
@@ -49,7 +49,7 @@ def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.rand
     if len(formats) > 1:
         raise InvalidInput(f"images must agree in dtype and channels, got {sorted(formats)}: convert them first")
     smallest = min(min(image.shape[:2]) for image in images)
-    n, size = check_int(n, "n", least=0, most=MOST_SAMPLES), check_int(size, "size", least=1)
+    n, size = check_int(n, "n", least=0, most=MAX_SAMPLES), check_int(size, "size", least=1)
     if size > smallest:
         raise InvalidInput(f"size must be between 1 and the smallest side {smallest}, got {size}")
     windows = [np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1)) for image in images]
@@ -69,7 +69,7 @@ def pinwheel(n: int, arms: int, rng: np.random.Generator) -> tuple[NDArray[np.fl
     >>> X.shape, sorted(set(arm.tolist()))
     ((1000, 2), [0, 1, 2, 3, 4])
     """
-    n, arms = check_int(n, "n", least=0, most=MOST_SAMPLES), check_int(arms, "arms", least=1)
+    n, arms = check_int(n, "n", least=0, most=MAX_SAMPLES), check_int(arms, "arms", least=1)
     arm = rng.integers(arms, size=n)
     radius, offset = 1 + RADIAL * rng.standard_normal(n), TANGENTIAL * rng.standard_normal(n)
     angle = 2 * np.pi * arm / arms + radius  # arms bend with the radius

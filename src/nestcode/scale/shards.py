@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 AnyPath = str | os.PathLike[str]
 PLAN = "plan.json"  # what the parts in a folder, or a shard, are of
-MOST_PARTS = 1 << 20
+MAX_PARTS = 1 << 20
 SAMPLE = 1000  # items for each range to split: sizes of ranges are within some 10 % of each other
 COPIED = ("codes", "ids", "vectors", "scales")  # arrays of a shard that a merge reads
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
@@ -211,7 +211,7 @@ def merge_shards(shards: AnyPath | Sequence[AnyPath], out: AnyPath, parts: int, 
 
 
 def _check_parts(parts: int) -> int:
-    return check_int(parts, "parts", least=1, most=MOST_PARTS)
+    return check_int(parts, "parts", least=1, most=MAX_PARTS)
 
 
 def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None:

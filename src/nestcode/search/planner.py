@@ -123,7 +123,7 @@ class Plan:
 
     Args:
         operator: "scan", "lists" or "walk".
-        items: the number of items in the index, including those that the filter excludes.
+        items: the number of items in the index, including the items that the filter excludes.
         allowed: the number of items that may be found.
         compared: the number of items that a scan compares or that lists estimate; the beam width (ef) of a walk.
         reranked: the number of candidates that are reranked first.

@@ -24,7 +24,7 @@ HISTORY = 5  # items that the throughput is estimated from
 SAFETY = 0.8  # the share of the estimated throughput that the ladder uses
 BUFFER = 4  # items that are prefetched
 RUNGS = 7  # a typical bitrate ladder of video services
-MOST_RUNGS = 1000  # of a ladder
+MAX_RUNGS = 1000  # of a ladder
 TINY = 1e-9  # rounding errors of times, in periods
 ROUNDING = 1e-6  # rounding errors of sums of bits
 
@@ -159,7 +159,7 @@ def bitrate_ladder(width: int, count: int = RUNGS) -> list[int]:
     [32, 57, 102, 181, 323, 575, 1024]
     """
     width = check_int(width, "width", least=1)
-    count = check_int(count, "count", least=1, most=MOST_RUNGS)
+    count = check_int(count, "count", least=1, most=MAX_RUNGS)
     if count == 1:
         return [width]
     return sorted({max(1, round(width * 32 ** (i / (count - 1) - 1))) for i in range(count)})

@@ -25,7 +25,7 @@ CODE_BITS: dict[Kind, tuple[int, ...]] = {  # without vectors: codes are all the
     CellCoder: (128, 256, 512),
     ResidualCoder: (64, 128, 256),  # the highest recall of few bits, and by far the longest to fit
 }
-KINDS: tuple[Kind, ...] = (CellCoder, LinearCoder, ResidualCoder)  # those that are quicker to fit first
+KINDS: tuple[Kind, ...] = (CellCoder, LinearCoder, ResidualCoder)  # the quickest to fit first
 ID_BYTES = 4
 
 

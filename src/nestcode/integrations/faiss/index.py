@@ -26,7 +26,7 @@ from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import VectorFormat, VectorType
 from nestcode.storage import Arrays, Record, read_record, write_record
 
-MOST_FEATURES = 2**31 - 1
+MAX_FEATURES = 2**31 - 1
 
 EFFORT = Effort(candidates=5_000, items=10_000, rerank=200, k=10)  # who replaces an exact index expects high recall
 
@@ -72,7 +72,7 @@ class NestedIndex:
         rows_to_fit: int = 10_000,
         vectors: VectorType | None = "float32",
     ) -> None:
-        self.d = check_int(d, "d", least=1, most=MOST_FEATURES)
+        self.d = check_int(d, "d", least=1, most=MAX_FEATURES)
         self.metric: SearchMetric = ("l2" if coder is None else coder.metric_) if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')

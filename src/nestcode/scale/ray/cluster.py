@@ -239,7 +239,7 @@ class SearchCluster:
         with their last request. If the new ones do not start, an error says why and the old ones go on.
 
         Args:
-            parts: the folders, or one that holds them; by default those that were given before.
+            parts: the folders, or one that holds them; by default the folders given before.
 
         Returns:
             Whether anything changed.
