@@ -86,9 +86,12 @@ def test_a_deadline_interrupts_the_piece_at_work(tmp_path: Path, monkeypatch: py
 def test_pieces_have_names_of_their_own_in_order_of_importance(tmp_path: Path) -> None:
     names = [piece.name for piece in pieces(lab_of(tmp_path))]
     assert len(set(names)) == len(names)
-    assert names[:4] == ["compression-bits-0", "compression-real-0", "retrieval-adam-0", "retrieval-conjugate-0"]
+    assert names[:3] == ["retrieval-adam-0", "retrieval-conjugate-0", "retrieval-adam-1"]
+    full = [piece.name for piece in pieces(lab_of(tmp_path, scale="full"))]
+    assert len(set(full)) == len(full)
+    assert full[:2] == ["recipe-0", "recipe-1"]
 
 
 def test_an_unknown_piece_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"must be one of compression-bits-0, .* got 'video'"):
+    with pytest.raises(InvalidInput, match=r"must be one of retrieval-adam-0, .* got 'video'"):
         train_networks(lab_of(tmp_path), ["video"])

@@ -38,7 +38,7 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
 
 
 def test_the_table_has_every_combination_once() -> None:
-    assert len(set(CELLS)) == len(CELLS) == 4 * len(WEIGHTS)
+    assert len(set(CELLS)) == len(CELLS) == 2 + len(WEIGHTS)
     assert PAPER in CELLS
 
 

@@ -166,7 +166,7 @@ class RandomViews(nn.Module):
         return images.reshape(rows.shape)
 
     def _cropped(self, images: Tensor) -> Tensor:
-        """Shift, zoom and flip, by bilinear interpolation as one matrix product per axis."""
+        """Shift, zoom and flip: by whole pixels, or with a zoom bilinearly, as a matrix product per axis."""
         n, height, width = len(images), *self.shape[1:]
         like = images.new_empty(n)
         shares = torch.ones_like(like), torch.ones_like(like)  # of the height and the width
@@ -177,6 +177,9 @@ class RandomViews(nn.Module):
         down, across = self._places(height, shares[0]), self._places(width, shares[1])
         if self.flip:
             across = torch.where(torch.rand_like(like)[:, None] < 0.5, across.flip(1), across)
+        if self.zoom == 1:
+            pixels = (down[:, :, None] * width + across[:, None, :]).long().flatten(1)  # (n, height · width)
+            return images.flatten(2).gather(2, pixels[:, None].expand(-1, self.shape[0], -1)).view(images.shape)
         with torch.autocast(images.device.type, enabled=False):  # pixels would be rounded
             return _weights(down, height)[:, None] @ images @ _weights(across, width)[:, None].transpose(2, 3)
 

@@ -16,11 +16,12 @@ from functools import partial
 
 from nestcode.errors import InvalidInput
 from nestcode.reproduce.lab import Lab
-from nestcode.reproduce.lab.compression import READINGS, Reading, compression, compression_images
-from nestcode.reproduce.lab.retrieval import retrieval
+from nestcode.reproduce.lab.compression import READINGS, Reading, compression, compression_images, reading_seeds
+from nestcode.reproduce.lab.recipes import COMBINED, FIRST_ROUND, combinations
+from nestcode.reproduce.lab.retrieval import METHODS, recipe_outcome, retrieval
 from nestcode.reproduce.regularization import measures
 from nestcode.reproduce.regularization.design import CELLS
-from nestcode.reproduce.regularization.experiment import table_seeds
+from nestcode.reproduce.regularization.experiment import penalties, table_seeds
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,19 @@ class Piece:
 def pieces(lab: Lab) -> list[Piece]:
     """Return all pieces, the most important first."""
     first, *others = lab.seeds
-    second = others[:1]
-    made = [Piece(f"compression-{reading}-{first}", partial(_compress, lab, reading, first)) for reading in READINGS]
-    made += [Piece(f"retrieval-{by}-{first}", partial(retrieval, lab, by, first)) for by in ("adam", "conjugate")]
-    made += [Piece(f"table-{seed}", partial(_fill_table, lab, seed)) for seed in table_seeds(lab)]
-    made += [Piece(f"retrieval-adam-{seed}", partial(retrieval, lab, "adam", seed, short=True)) for seed in others]
+    made = [Piece(f"recipe-{place}", partial(recipe_outcome, lab, recipe)) for place, recipe in enumerate(FIRST_ROUND)]
+    if lab.scale != "full":
+        made = []
+    made += [Piece(f"combined-{place}", partial(_combine, lab, place)) for place in range(len(COMBINED) if made else 0)]
+    made += [Piece(f"retrieval-{by}-{first}", partial(retrieval, lab, by, first)) for by in METHODS]
+    made += [Piece(f"retrieval-adam-{seed}", partial(retrieval, lab, "adam", seed)) for seed in others]
     made += [
         Piece(f"compression-{reading}-{seed}", partial(_compress, lab, reading, seed))
-        for seed in second
         for reading in READINGS
+        for seed in reading_seeds(lab, reading)
     ]
+    made += [Piece(f"penalties-{seed}", partial(_fill_penalties, lab, seed)) for seed in lab.seeds]
+    made += [Piece(f"table-{seed}", partial(_fill_table, lab, seed)) for seed in table_seeds(lab)]
     return made
 
 
@@ -92,8 +96,21 @@ def _interrupted_after(seconds: float | None) -> Iterator[threading.Timer | None
         timer.cancel()
 
 
+def _combine(lab: Lab, place: int) -> None:
+    """Train the recipe at a place of the second round, if there is one."""
+    first = {recipe: recipe_outcome(lab, recipe) for recipe in FIRST_ROUND}
+    for recipe in combinations(first)[place : place + 1]:
+        recipe_outcome(lab, recipe)
+
+
 def _compress(lab: Lab, reading: Reading, seed: int) -> None:
     compression(lab, compression_images(lab), reading, seed)
+
+
+def _fill_penalties(lab: Lab, seed: int) -> None:
+    task = measures.make_task(lab)
+    for penalty in penalties().values():
+        measures.train_and_measure(lab, task, seed, penalty=penalty)
 
 
 def _fill_table(lab: Lab, seed: int) -> None:

@@ -272,23 +272,20 @@ class AutoencoderLoss(nn.Module):
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
-        """Return the invariance penalty of units, each weighted by the probability that it is kept.
+        """Return the invariance penalty of rectified units, as in the paper, or of standardized pre-activations.
 
-        Rectified units are those of the paper. For bits it is on pre-activations in standard deviations: a bit does not
-        change when these are scaled or shifted. Else small weights, or biases that move rectified units below 0, would
-        satisfy the penalty and leave the bits what they were.
+        A bit does not change when its pre-activation is scaled or shifted. Small weights, or biases that move rectified
+        units below 0, satisfy the paper's penalty and leave the bits as they were; the second penalty is immune.
         """
-        pre: Tensor = self._deterministic[0](z)
+        encoder, model, how = self._deterministic[0], self.model, self.settings.invariance
+        if how.units == "rectified" or model.binarize is None:
+            weights = None if how.units == "rectified" else model.survival
+            return invariance_penalty(lambda y: torch.relu(encoder(y)), z, how.perturbation, weights=weights)
+        pre: Tensor = encoder(z)
         scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
-
-        def units(pre: Tensor) -> Tensor:
-            return torch.relu(pre) if self.model.binarize is None else pre / scale
-
-        def encode(y: Tensor) -> Tensor:
-            return units(self._deterministic[0](y))
-
-        weights = self.model.survival
-        return invariance_penalty(encode, z, self.settings.invariance.perturbation, weights=weights, clean=units(pre))
+        return invariance_penalty(
+            lambda y: encoder(y) / scale, z, how.perturbation, weights=model.survival, clean=pre / scale
+        )
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:

@@ -15,11 +15,11 @@ from nestcode.training.sweep import Sweep
 
 Optimizer = Literal["adam", "conjugate"]
 Schedule = Literal["cosine", "constant"]
-Precision = Literal["auto", "float32", "bfloat16"]
+Precision = Literal["auto", "float32", "tensorfloat32", "bfloat16"]
 _CHOICES = {
     "optimizer": ("adam", "conjugate"),
     "schedule": ("cosine", "constant"),
-    "precision": ("auto", "float32", "bfloat16"),
+    "precision": ("auto", "float32", "tensorfloat32", "bfloat16"),
     "compile": ("auto", True, False),
 }
 _PARTS: dict[str, tuple[type[Any], ...]] = {
@@ -30,7 +30,15 @@ _PARTS: dict[str, tuple[type[Any], ...]] = {
 _ABOVE_0, _AT_LEAST_0 = ("learning_rate", "clip"), ("weight_decay", "reconstruction", "holdout")
 _FILE_NAMES = {"micro_batches": "parts"}  # names in files, where they differ
 _FLAT: dict[str, tuple[type[Any], dict[str, str]]] = {  # objects, and the names of their fields in files
-    "invariance": (Invariance, {"invariance": "weight", "perturbation": "perturbation", "invariance_share": "share"}),
+    "invariance": (
+        Invariance,
+        {
+            "invariance": "weight",
+            "perturbation": "perturbation",
+            "invariance_share": "share",
+            "invariance_units": "units",
+        },
+    ),
     "contrastive": (Contrastive, {"agreement": "weight", "temperature": "temperature"}),
 }
 
@@ -66,7 +74,8 @@ class Training:
             coder. The model that you pass to `train` is already initialized.
         device: "auto" uses a GPU if there is one.
         precision: the precision of matrix products; "auto" is bfloat16 on GPUs that support it, but float32 for
-            "conjugate".
+            "conjugate". "tensorfloat32" rounds the factors of float32 products to 10 bits of mantissa on GPUs that
+            have such units, which is several times as fast.
         compile: compile the step by torch.compile; "auto" does on GPUs, for runs that are long enough.
 
     """

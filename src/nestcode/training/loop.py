@@ -68,7 +68,8 @@ class TrainingLoop:
         """Train to the end, or until a signal."""
         logger = RunLogger(self.options, self.sampler.total, writes=self.group.rank == 0)
         # The caller's random state is restored at the end.
-        with torch.random.fork_rng(self.accelerator.rng_devices), GracefulInterrupt() as interrupt, logger.open():
+        restored = torch.random.fork_rng(self.accelerator.rng_devices), self.accelerator.products()
+        with restored[0], restored[1], GracefulInterrupt() as interrupt, logger.open():
             try:
                 self._run(logger, interrupt)
             finally:

@@ -17,6 +17,7 @@ from nestcode.training.objective import Objective
 from nestcode.training.runtime.accelerator import Accelerator
 
 WARM_UP = 0.05  # the share of the steps in which the learning rate rises
+TENSORFLOAT32_ROUNDING = 1e-5  # of a mean loss, relative: errors of 2^-11 of products average out over examples
 Backward = Callable[[], Tensor]  # computes gradients, and returns the loss
 
 
@@ -97,7 +98,8 @@ class ConjugateGradientStep(OptimizerStep):
         self.objective, self.training = objective, training
         # Discrete units change between searches, and with them the function: each search is then a step of its own.
         self._rounds, searches = (training.searches, 1) if objective.discrete else (1, training.searches)
-        self.optimizer = ConjugateGradient(_trainable(objective.model), searches=searches)
+        rounding = TENSORFLOAT32_ROUNDING if training.precision == "tensorfloat32" else None
+        self.optimizer = ConjugateGradient(_trainable(objective.model), searches=searches, rounding=rounding)
 
     def take(self, step: int, backward: Backward) -> Tensor:  # noqa: ARG002
         """Take a step and return the loss before it; NaN or infinity where the gradient was not finite."""

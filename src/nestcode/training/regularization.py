@@ -133,23 +133,30 @@ class Invariance:
     """The invariance penalty in training.
 
     >>> Invariance(0.1, share=0.25)
-    Invariance(weight=0.1, perturbation=0.01, share=0.25)
+    Invariance(weight=0.1, perturbation=0.01, share=0.25, units='standardized')
 
     Args:
         weight: of the penalty; 0 leaves it out.
         perturbation: the variance of its noise (ε̄ in the paper), for features of variance 1.
         share: the share of each batch that it is estimated on.
+        units: what is compared. "standardized" are pre-activations in standard deviations, weighted by the probability
+            that they are kept; "rectified" is the penalty as the paper prints it.
 
     """
 
     weight: float = 0.0
     perturbation: float = 0.01
     share: float = 1.0
+    units: Literal["standardized", "rectified"] = "standardized"
 
     def __post_init__(self) -> None:
         for name in ("weight", "perturbation", "share"):
             number = check_number(getattr(self, name), f"{name} of the invariance penalty", above_0=name != "weight")
             object.__setattr__(self, name, number)
+        if self.units not in ("standardized", "rectified"):
+            raise InvalidInput(
+                f'units of the invariance penalty must be "standardized" or "rectified", got {self.units!r}'
+            )
         if self.share > 1:
             raise InvalidInput(f"share of the invariance penalty must be at most 1, got {self.share}")
 

@@ -54,6 +54,11 @@ class Compressed:
         return len(self.train) - 1
 
 
+def reading_seeds(lab: Lab, reading: Reading) -> tuple[int, ...]:
+    """Return the seeds that a reading is trained with: all for bits, which are judged, one for real-valued units."""
+    return lab.seeds if reading == "bits" else lab.seeds[:1]
+
+
 def compression_images(lab: Lab) -> Images:
     """Return the training and test images of the compression experiments."""
     return lab.images(lab.pick(toy=500, quick=10_000, full=None), lab.pick(toy=40, quick=500, full=10_000))
@@ -62,13 +67,10 @@ def compression_images(lab: Lab) -> Images:
 def compression_preset(lab: Lab, images: Images, seed: int, *, nested: bool = True) -> Preset:
     """Return the network of section 6, swept, or a standard autoencoder of the same architecture.
 
-    At quick scale, images of 32 x 32 pixels have 256 units only. At full scale the first seed has the full budget, the
-    others a quarter.
+    At quick scale, images of 32 x 32 pixels have 256 units only.
     """
     width = lab.pick(toy=64, quick=256 if images.side == 32 else 1024, full=1024)
     steps, batch, rate = lab.pick(toy=(80, 64, 3e-3), quick=(400, 64, 3e-3), full=(12_000, BATCH, 1e-3))
-    if lab.scale == "full" and seed != lab.seeds[0]:
-        steps //= 4
     training = Training(
         steps=steps, batch_size=batch, learning_rate=rate, seed=seed, holdout=0.0, sweep=Sweep() if nested else None
     )

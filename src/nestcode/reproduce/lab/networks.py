@@ -75,8 +75,7 @@ def trained_network(
             if checkpoint is not None:
                 checkpoint.unlink(missing_ok=True)
         if rows.dtype == np.uint8:
-            network.mean.div_(255)
-            network.spread.div_(255)
+            to_unit_range(network)
         weights = {key: value.cpu().numpy() for key, value in network.state_dict().items()}
         return {**weights, "reports": np.array(json.dumps(reports))}
 
@@ -86,6 +85,12 @@ def trained_network(
     network = build(preset, rows.shape[1], real=real)
     network.load_state_dict({key: torch.from_numpy(value) for key, value in stored.items()})
     return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), reports
+
+
+def to_unit_range(network: OrderedAutoencoder) -> None:
+    """Let a network that was trained on 8-bit pixels take pixels from 0 to 1."""
+    network.mean.div_(255)
+    network.spread.div_(255)
 
 
 def restore(network: OrderedAutoencoder, checkpoint: Path, rows: NDArray[Any]) -> Reports:

@@ -60,8 +60,12 @@ def figure_training(curves: Mapping[str, tuple[Doubles, int]]) -> Figure:
     return figure
 
 
-def figure_similarity(by_size: Mapping[str, Doubles], by_length: Mapping[str, tuple[Ids, Doubles]]) -> Figure:
-    """Draw relative distances by terminal size, (queries, sizes), and by length."""
+def figure_similarity(
+    by_size: Mapping[str, Doubles],
+    by_length: Mapping[str, tuple[Ids, Doubles]],
+    seeds: Sequence[tuple[Ids, Doubles]] = (),
+) -> Figure:
+    """Draw relative distances by terminal size, (queries, sizes), and by length, the first kind for each seed too."""
     figure = Figure(figsize=(10.5, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     styles = zip(("o-", "^-.", "s--", "D:"), (VERMILLION, ORANGE, BLUE, GREEN), strict=True)
@@ -69,6 +73,8 @@ def figure_similarity(by_size: Mapping[str, Doubles], by_length: Mapping[str, tu
         spread = 2 * values.std(axis=0) / np.sqrt(len(values))
         left.errorbar(range(len(SIZES)), values.mean(axis=0), spread, fmt=style, color=color, label=name, capsize=3)
         right.plot(*by_length[name], style, color=color, markersize=4, label=name)
+    for lengths, values in seeds:
+        right.plot(lengths, values, color=VERMILLION, linewidth=0.8, alpha=0.6)
     for axes in (left, right):
         axes.axhline(1, color="0.5", linewidth=1)
         axes.set_ylim(0, 1.1)

@@ -23,6 +23,7 @@ from nestcode.reproduce.lab.compression import (
     compression,
     compression_coder,
     compression_images,
+    reading_seeds,
 )
 from nestcode.reproduce.lab.images import as_pixels, as_rows, pixel_mse
 from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
@@ -35,14 +36,17 @@ TABLE = (16, 64, 128, 256, 512, 1024)
 # MSE of test images of CIFAR-10 by the sign of each principal component, decoded by least squares
 SIGNS = {256: 0.0260, 512: 0.0251, 1024: 0.0246}
 
-Runs = dict[Reading, list[Compressed]]  # one per seed; the first has the full budget
+Runs = dict[Reading, list[Compressed]]  # one per seed
 
 
 def run(lab: Lab) -> None:
     """Train networks, fit coders, encode by codecs, and compare their rate–distortion curves."""
     images = compression_images(lab)
     runs: Runs = {
-        reading: [compression(lab, images, reading, seed) for seed in lab.progress(lab.seeds[:2], f"training, {name}")]
+        reading: [
+            compression(lab, images, reading, seed)
+            for seed in lab.progress(reading_seeds(lab, reading), f"training, {name}")
+        ]
         for reading, name in READINGS.items()
     }
     kinds: tuple[type[LinearCoder | AdaptiveCoder], ...] = (LinearCoder, AdaptiveCoder)
@@ -56,10 +60,11 @@ def run(lab: Lab) -> None:
     add_codecs(lab, coders[-1], codecs)
     lab.figure(
         "rates-bits",
-        figure_rates(first, coders, codecs),
+        figure_rates(runs, coders, codecs),
         f"MSE of pixels on the scale from 0 to 1 by code length, test images of {images.name}. Left and middle: the "
         "network with 1,024 bits and with 1,024 real-valued units, trained with nested dropout, or without it and "
-        "truncated, in the order of Optimal Brain Damage (OBD) or as it is; JPEG is without headers. Right: codecs as "
+        "truncated, in the order of Optimal Brain Damage (OBD) or as it is, mean and range over seeds; JPEG is without "
+        "headers. Right: codecs as "
         "files (solid) and without headers (dashed), and our coders.",
     )
     lab.figure("rates-training", figure_training(runs),

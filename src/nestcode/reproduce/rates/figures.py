@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nestcode.report import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, SKY, VERMILLION
-from nestcode.reproduce.drawing import add_grid, set_ticks
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.lab.compression import READINGS, Compressed, Reading
 from nestcode.reproduce.lab.rate_distortion import Curve
 
@@ -24,16 +25,17 @@ METHODS = {
 
 
 def figure_rates(
-    networks: Mapping[Reading, Compressed], coders: Sequence[Curve], codecs: Mapping[str, tuple[Curve, Curve]]
+    networks: Mapping[Reading, Sequence[Compressed]], coders: Sequence[Curve], codecs: Mapping[str, tuple[Curve, Curve]]
 ) -> Figure:
-    """Draw two panels of networks and one of codecs and coders."""
+    """Draw two panels of networks, with bands over their seeds, and one of codecs and coders."""
     figure = Figure(figsize=(15, 5.4), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
-    for axes, (reading, one) in zip(panels, networks.items(), strict=False):
+    for axes, (reading, runs) in zip(panels, networks.items(), strict=False):
+        units = np.arange(1, runs[0].width + 1)
         for name, (style, color) in ORDERS.items():
-            axes.plot(range(1, one.width + 1), one.errors[name][1:], style, color=color, label=name, linewidth=2)
+            band(axes, units, np.array([one.errors[name][1:] for one in runs]), style, color, label=name)
         _draw(axes, codecs["JPEG"][1], GRAY, "-")
-        axes.set_title(f"{one.width:,} {READINGS[reading]}")
+        axes.set_title(f"{runs[0].width:,} {READINGS[reading]}")
     for coder in coders:
         _draw(panels[2], coder, METHODS[coder.name], "-", linewidth=3)
     for name, (files, bare) in codecs.items():

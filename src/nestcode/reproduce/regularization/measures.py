@@ -18,11 +18,12 @@ from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.lab.networks import QUIET
+from nestcode.reproduce.lab.recipes import CENTER
 from nestcode.reproduce.regularization.design import FLIPPED, NOISE, RATIO, SIZES, Cell
-from nestcode.training import AdaptivePenalty, Sweep, Training, errors_by_length, train
+from nestcode.training import AdaptivePenalty, Invariance, Sweep, Training, errors_by_length, train
 from nestcode.training.presets import Preset, find_preset
 
-INVARIANCE = replace(find_preset("paper-retrieval").training.invariance, weight=0.0, share=0.25)
+INVARIANCE = Invariance(weight=0.0, perturbation=0.01, share=0.25, units="rectified")  # the paper's
 NEAREST = 10  # images that a neighborhood should contain
 
 
@@ -64,10 +65,10 @@ def make_task(lab: Lab) -> Task:
 
 
 def preset(lab: Lab) -> Preset:
-    """Return the paper's retrieval network without sweeping and penalties, at a small budget."""
-    paper = find_preset("paper-retrieval")
+    """Return the retrieval network without sweeping and penalties, at a small budget."""
+    paper = CENTER.applied_to(find_preset("paper-retrieval"))
     training = Training(
-        steps=lab.pick(toy=50, quick=400, full=1000), batch_size=lab.pick(toy=100, quick=200, full=5000),
+        steps=lab.pick(toy=50, quick=400, full=600), batch_size=lab.pick(toy=100, quick=200, full=5000),
         learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=1e-3), invariance=INVARIANCE,
         device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False, holdout=0.0,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The device of a run: its precision (autocast), torch.compile and CUDA graphs."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class Accelerator:
             training.precision == "auto" and self.gpu and not searches and torch.cuda.is_bf16_supported()
         )
         self._dtype = torch.bfloat16 if bfloat16 else None
+        self._tensorfloat32 = self.gpu and training.precision == "tensorfloat32"
         worth = self.gpu and steps >= WORTH_COMPILING and not searches  # which hold bits fixed from time to time
         self._compile = compilable and (worth if training.compile == "auto" else training.compile)
         self.graphs = (
@@ -51,6 +52,18 @@ class Accelerator:
     def autocast(self) -> AbstractContextManager[Any]:
         """Compute in bfloat16 where that was chosen."""
         return nullcontext() if self._dtype is None else torch.autocast(self.device.type, self._dtype)
+
+    @contextmanager
+    def products(self) -> Iterator[None]:
+        """Compute float32 products in TensorFloat32 where that was chosen, backward passes included."""
+        before = torch.get_float32_matmul_precision()
+        if self._tensorfloat32:
+            torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            if self._tensorfloat32:
+                torch.set_float32_matmul_precision(before)
 
     def compiled(self, module: nn.Module) -> Callable[..., Tensor]:
         """Return the module, compiled where that was chosen."""
