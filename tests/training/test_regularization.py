@@ -209,6 +209,20 @@ def test_training_weights_invariance_by_the_probability_that_a_unit_is_kept(bits
     torch.testing.assert_close(beyond, plain * torch.tensor([1.0, 1.0, 1.0, 0.5])[:, None])
 
 
+def test_rectified_units_are_penalized_as_the_paper_prints_it() -> None:
+    torch.manual_seed(0)
+    model = OrderedAutoencoder(6, 4, lengths=Uniform(), corruption=0.0, binarize=Binarize(4))
+    z, how = weights(0, 50, 6).float(), Invariance(1.0, units="rectified")
+    found, expected = (
+        torch.random.manual_seed(1) and value()
+        for value in (
+            lambda: AutoencoderLoss(model, Training(invariance=how))._invariance(z),
+            lambda: invariance_penalty(lambda y: torch.relu(model.encoder(y)), z, how.perturbation),
+        )
+    )
+    torch.testing.assert_close(found, expected)
+
+
 def test_given_clean_codes_are_not_recomputed_and_gradients_agree() -> None:
     encoder, X = nn.Linear(3, 5), weights(0, 8, 3).float()
     calls = 0

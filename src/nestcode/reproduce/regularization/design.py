@@ -3,8 +3,7 @@
 One combination is the paper's: unit sweeping, the adaptive L1 penalty (ratio 0.05), and the invariance penalty as it is
 printed, on rectified units without weights. Each other combination changes one factor: no sweeping, no L1 penalty, or
 another weight of the invariance penalty. All are trained with every seed by Adam, with the same data, batches and
-steps, which are two percent of the paper's budget; bits, gradients and noise are those that the search for the
-retrieval network starts from (`CENTER` of `reproduce/lab/recipes.py`).
+steps, which are two percent of the paper's budget; bits, gradients and noise are the paper's.
 
 Measured for each network, on test images as queries among the training images:
 

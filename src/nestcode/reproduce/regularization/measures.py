@@ -18,7 +18,6 @@ from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.lab.networks import QUIET
-from nestcode.reproduce.lab.recipes import CENTER
 from nestcode.reproduce.regularization.design import FLIPPED, NOISE, RATIO, SIZES, Cell
 from nestcode.training import AdaptivePenalty, Invariance, Sweep, Training, errors_by_length, train
 from nestcode.training.presets import Preset, find_preset
@@ -65,8 +64,8 @@ def make_task(lab: Lab) -> Task:
 
 
 def preset(lab: Lab) -> Preset:
-    """Return the retrieval network without sweeping and penalties, at a small budget."""
-    paper = CENTER.applied_to(find_preset("paper-retrieval"))
+    """Return the paper's retrieval network without sweeping and penalties, at a small budget."""
+    paper = find_preset("paper-retrieval")
     training = Training(
         steps=lab.pick(toy=50, quick=400, full=600), batch_size=lab.pick(toy=100, quick=200, full=5000),
         learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=1e-3), invariance=INVARIANCE,

@@ -20,6 +20,8 @@ from nestcode.reproduce.speeds.figures import PAPER_SECONDS, PROBES, RADII, SIZE
 SIDE = 16  # of image crops
 SEARCHED = 256  # bits that Index.search ranks by
 PAPER_SPEEDUP = 15_000
+SCANNED = (16, 4, 1)  # a scan is timed of one item in so many
+SCAN_GROWTH = (0.5, 2.0)  # growth of its time relative to that of items or bits, to be called proportional
 
 
 def run(lab: Lab) -> None:
@@ -77,6 +79,8 @@ def measure(lab: Lab, count: int, widths: Sequence[int], queries: int, exact: in
     ]
     with lab.console.status("  recall"):
         found = measure_recall(coder, codes, rows, query_rows[:exact])
+    jobs = {str(share): partial(query_codes[0].hamming, codes[: count // share]) for share in SCANNED}
+    found["scan by count"] = np.array(list(seconds_each(jobs, rounds=3).values()))
     return {name: np.array([one[name] for one in timed]) for name in timed[0]} | found
 
 
@@ -260,6 +264,18 @@ def add_claims(lab: Lab, widths: Sequence[int], found: Mapping[str, Any]) -> Non
     )
     first, second = -np.diff(found["depth"][-1])
     timed = found["ordered"][-1].tolist()
+    parts, middle = found["scan by count"], len(widths) // 2
+    items, bits = SCANNED[0] / SCANNED[-1], widths[-1] / widths[middle]
+    by_items, by_bits = float(parts[-1] / parts[0]), float(scan[-1] / scan[middle])
+    lab.finding(
+        "a linear scan costs O(KN)",
+        paper="O(KN)",
+        where="section 1",
+        ours=f"{items:.0f} times the items take {by_items:.1f} times the time, {widths[middle]} to {widths[-1]} bits "
+        f"{by_bits:.1f} times",
+        holds=all(SCAN_GROWTH[0] < each < SCAN_GROWTH[1] for each in (by_items / items, by_bits / bits)),
+        seeds=lab.seeds[:1],
+    )
     slower = ", ".join(f"{1e6 * seconds:.0f}" for seconds in found["walk"][-1])
     lab.finding(
         "each factor of 16 in R, from 2 to 32 to 512, shifts the time by a constant",
