@@ -89,7 +89,7 @@ def test_pieces_have_names_of_their_own_in_order_of_importance(tmp_path: Path) -
     assert names[:3] == ["retrieval-adam-0", "retrieval-conjugate-0", "retrieval-adam-1"]
     full = [piece.name for piece in pieces(lab_of(tmp_path, scale="full"))]
     assert len(set(full)) == len(full)
-    assert full[:2] == ["recipe-0", "recipe-1"]
+    assert full[:2] == ["recipe-00", "recipe-01"]
 
 
 def test_an_unknown_piece_is_named(tmp_path: Path) -> None:

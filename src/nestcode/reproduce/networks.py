@@ -35,7 +35,9 @@ class Piece:
 def pieces(lab: Lab) -> list[Piece]:
     """Return all pieces, the most important first."""
     first, *others = lab.seeds
-    made = [Piece(f"recipe-{place}", partial(recipe_outcome, lab, recipe)) for place, recipe in enumerate(FIRST_ROUND)]
+    made = [
+        Piece(f"recipe-{place:02}", partial(recipe_outcome, lab, recipe)) for place, recipe in enumerate(FIRST_ROUND)
+    ]
     if lab.scale != "full":
         made = []
     made += [Piece(f"combined-{place}", partial(_combine, lab, place)) for place in range(len(COMBINED) if made else 0)]
