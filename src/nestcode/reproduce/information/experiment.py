@@ -224,9 +224,11 @@ def bounds(network: OrderedAutoencoder, X: Floats) -> tuple[Doubles, Doubles]:
             entropies.append(float(-(shares * shares.log()).sum()))
             distances = torch.cdist(network.decode(cells).double(), items.double()).square()  # (cells, items)
             own = distances[inverse, torch.arange(len(items))]
-            scale = 2 * own.mean() / items.shape[1]  # twice the variance that fits best
-            log_q = -own / scale - torch.logsumexp(-distances / scale, dim=1)[inverse]
-            found.append(float(np.log(len(items)) + log_q.mean()))
+            log_q = [  # for any variance a bound, of which the best is taken
+                float((-own / scale - torch.logsumexp(-distances / scale, dim=1)[inverse]).mean())
+                for scale in own.mean() * torch.logspace(-6, 2, 33, base=2, dtype=torch.float64)
+            ]
+            found.append(float(np.log(len(items)) + max(log_q)))
     return np.array(entropies), np.array(found)
 
 
