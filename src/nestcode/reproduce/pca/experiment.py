@@ -21,7 +21,7 @@ Method = Literal["solver", "exact", "sampled"]
 
 DIMENSIONS = 96  # of the Gaussian data that theorem 3 is tested on
 SWEPT_LENGTHS = Geometric(0.8)
-DISTANCES = (1, 2, 4, 8)  # of two units
+DISTANCES = (1, 4, 8, 15)  # of two units; neighbors differ by less than random units do
 UNIFORM, DECAYING = Uniform(), Geometric(0.97)  # lengths that it is tested with
 
 
