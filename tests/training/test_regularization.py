@@ -213,13 +213,10 @@ def test_rectified_units_are_penalized_as_the_paper_prints_it() -> None:
     torch.manual_seed(0)
     model = OrderedAutoencoder(6, 4, lengths=Uniform(), corruption=0.0, binarize=Binarize(4))
     z, how = weights(0, 50, 6).float(), Invariance(1.0, units="rectified")
-    found, expected = (
-        torch.random.manual_seed(1) and value()
-        for value in (
-            lambda: AutoencoderLoss(model, Training(invariance=how))._invariance(z),
-            lambda: invariance_penalty(lambda y: torch.relu(model.encoder(y)), z, how.perturbation),
-        )
-    )
+    torch.manual_seed(1)
+    found = AutoencoderLoss(model, Training(invariance=how))._invariance(z)
+    torch.manual_seed(1)
+    expected = invariance_penalty(lambda y: torch.relu(model.encoder(y)), z, how.perturbation)
     torch.testing.assert_close(found, expected)
 
 

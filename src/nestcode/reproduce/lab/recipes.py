@@ -96,7 +96,7 @@ class Recipe:
 CENTER = Recipe()
 PAPER = Recipe(gradient="none", signed=False, dropout=0.2)
 SINGLE = tuple(
-    Recipe(**change)  # type: ignore[arg-type]
+    Recipe(**change)
     for change in (
         {"gradient": "none"}, {"signed": False}, {"tied": False}, {"dropout": 0.2}, {"corruption": 0.0},
         {"rate": 3e-4}, {"rate": 3e-3}, {"penalty": 0.0}, {"invariance": 10.0}, {"invariance": 100.0},
