@@ -17,7 +17,7 @@ from functools import partial
 from nestcode.errors import InvalidInput
 from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.compression import READINGS, Reading, compression, compression_images, reading_seeds
-from nestcode.reproduce.lab.recipes import COMBINED, FIRST_ROUND, combinations
+from nestcode.reproduce.lab.recipes import COMBINED, FIRST_ROUND, THIRD_ROUND, combinations
 from nestcode.reproduce.lab.retrieval import METHODS, recipe_outcome, retrieval
 from nestcode.reproduce.regularization import measures
 from nestcode.reproduce.regularization.design import CELLS
@@ -41,6 +41,10 @@ def pieces(lab: Lab) -> list[Piece]:
     if lab.scale != "full":
         made = []
     made += [Piece(f"combined-{place}", partial(_combine, lab, place)) for place in range(len(COMBINED) if made else 0)]
+    made += [
+        Piece(f"third-{place}", partial(recipe_outcome, lab, recipe))
+        for place, recipe in enumerate(THIRD_ROUND if made else ())
+    ]
     made += [Piece(f"retrieval-{by}-{first}", partial(retrieval, lab, by, first)) for by in METHODS]
     made += [Piece(f"retrieval-adam-{seed}", partial(retrieval, lab, "adam", seed)) for seed in others]
     made += [

@@ -26,6 +26,7 @@ import numpy as np
 from nestcode.arrays import Doubles
 from nestcode.nn.binarize import Gradient
 from nestcode.training import AdaptivePenalty, Sweep
+from nestcode.training.config import Schedule
 from nestcode.training.presets import Preset
 
 GOAL_ERROR = 0.012  # MSE of pixels from 0 to 1 at full width
@@ -53,6 +54,7 @@ class Recipe:
         penalty: the ratio of the adaptive L1 penalty.
         invariance: the weight of the invariance penalty.
         sweep_after: the share of the steps before sweeping begins; 1 leaves it out.
+        schedule: of the learning rate.
 
     """
 
@@ -65,6 +67,7 @@ class Recipe:
     penalty: float = 0.05
     invariance: float = 0.01
     sweep_after: float = 0.5
+    schedule: Schedule = "cosine"
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.changes().items()) or "center"
@@ -89,6 +92,7 @@ class Recipe:
             penalty=AdaptivePenalty("l1", self.penalty) if self.penalty else None,
             invariance=replace(preset.training.invariance, weight=self.invariance),
             sweep=Sweep(after=self.sweep_after) if self.sweep_after < 1 else None,
+            schedule=self.schedule,
         )
         return replace(preset, network=network, training=training)
 
@@ -104,6 +108,21 @@ SINGLE = tuple(
     )
 )  # fmt: skip
 FIRST_ROUND = (CENTER, PAPER, *SINGLE)
+# Chosen after the first two rounds, whose best recipe had no L1 penalty and swept early: units that are swept late meet a
+# cosine schedule at its end.
+THIRD_ROUND = tuple(
+    Recipe(**{"penalty": 0.0, "sweep_after": 0.25, **change})
+    for change in (
+        {"schedule": "constant"},
+        {"schedule": "constant", "rate": 3e-4},
+        {"schedule": "constant", "rate": 2e-3},
+        {"schedule": "constant", "sweep_after": 0.1},
+        {"sweep_after": 0.1},
+        {"rate": 3e-3},
+        {"schedule": "constant", "sweep_after": 0.1, "corruption": 0.0},
+        {"schedule": "constant", "sweep_after": 0.1, "rate": 3e-4},
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from nestcode.reproduce.lab.recipes import (
     FIRST_ROUND,
     FULL_RATE,
     SIZES,
+    THIRD_ROUND,
     Outcome,
     Recipe,
     choose,
@@ -132,11 +133,11 @@ def recipe_outcome(lab: Lab, recipe: Recipe) -> Outcome:
 
 
 def search_recipes(lab: Lab) -> dict[Recipe, Outcome]:
-    """Return the outcomes of both rounds; below full scale there is no search, and only the center."""
+    """Return the outcomes of all rounds; below full scale there is no search, and only the center."""
     if not full(lab):
         return {}
     first = {recipe: recipe_outcome(lab, recipe) for recipe in lab.progress(FIRST_ROUND, "recipes")}
-    return first | {recipe: recipe_outcome(lab, recipe) for recipe in combinations(first)}
+    return first | {recipe: recipe_outcome(lab, recipe) for recipe in (*combinations(first), *THIRD_ROUND)}
 
 
 def chosen_recipe(lab: Lab) -> Recipe:

@@ -45,7 +45,8 @@ class Measured:
     weights: Doubles  # (width,): mean absolute weight
     errors: Doubles  # MSE of queries by length, powers of two
     flips: Doubles  # share of the first bits that noise flips
-    recall: Doubles  # by SIZES
+    recall: Doubles  # by SIZES, of as many members of the neighborhood, drawn at random
+    members: Doubles  # by SIZES: mean size of the neighborhood
     depth: Doubles  # by SIZES: mean length of the terminal neighborhood
 
 
@@ -101,7 +102,7 @@ def train_and_measure(lab: Lab, task: Task, seed: int, **changes: Any) -> Measur
         train(network, task.X, how.training, QUIET)
         return asdict(measure(network.eval(), task, how))
 
-    return Measured(**lab.cached("regularization", compute, preset=how, task=task.name))
+    return Measured(**lab.cached("penalties", compute, preset=how, task=task.name))
 
 
 def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
@@ -110,13 +111,14 @@ def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
     codes, clean, noisy = (encode(network, rows) for rows in (task.X, task.queries, task.noisy))
     weight = network.code_weights()[0].detach().double().abs().mean(dim=1).cpu().numpy()
     flipped = clean.bits()[:, :FLIPPED] != noisy.bits()[:, :FLIPPED]
-    found, depth = neighborhoods(codes, clean, task.nearest)
+    found, depth, members = neighborhoods(codes, clean, task.nearest)
     assert isinstance(how.lengths, Lengths)
     return Measured(
         weights=weight,
         errors=errors_by_length(network, torch.from_numpy(task.queries).to(device), powers_of_two(how.width)),
         flips=np.array(flipped.mean()),
         recall=found,
+        members=members,
         depth=depth,
         balance=balances(network, torch.from_numpy(task.X[:2000]).to(device), how.lengths),
     )
@@ -129,13 +131,25 @@ def encode(network: OrderedAutoencoder, X: Floats) -> Codes:
     return Codes.from_bits(torch.cat(parts).cpu().numpy())
 
 
-def neighborhoods(codes: Codes, queries: Codes, nearest: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
-    """Return recall and mean length of the queries' neighborhoods, by SIZES."""
+def neighborhoods(codes: Codes, queries: Codes, nearest: NDArray[np.int64]) -> tuple[Doubles, Doubles, Doubles]:
+    """Return recall, mean length and mean size of the queries' neighborhoods, by SIZES.
+
+    Recall is that of `size` members drawn at random, in expectation: codes that collapse have neighborhoods of thousands
+    of members, which contain the nearest items because they contain everything.
+    """
     tree = PrefixTree(codes)
     hoods = [tree.neighborhood(queries, size=size) for size in SIZES]
+    shares = [
+        [
+            recall([hood.ids], near[None]) * min(1, size / len(hood.ids))
+            for hood, near in zip(each, nearest, strict=True)
+        ]
+        for size, each in zip(SIZES, hoods, strict=True)
+    ]
     return (
-        np.array([recall([hood.ids for hood in each], nearest) for each in hoods]),
+        np.array(shares).mean(axis=1),
         np.array([each.length.mean() for each in hoods]),
+        np.array([np.mean([len(hood.ids) for hood in each]) for each in hoods]),
     )
 
 
