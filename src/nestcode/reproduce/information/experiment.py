@@ -179,7 +179,7 @@ def add_bound(lab: Lab, X: Floats) -> None:
     """Report equation 4: the loss as a bound of the mutual information, of codes short enough to enumerate."""
     steps = lab.pick(toy=100, quick=1000, full=5000)
     stored = {
-        seed: lab.cached("information-bound", partial(enumerate_codes, X, steps, seed), seed=seed, steps=steps)
+        seed: lab.cached("information-enumerated", partial(enumerate_codes, X, steps, seed), seed=seed, steps=steps)
         for seed in lab.seeds
     }
     true, bound, start = (np.array([one[name] for one in stored.values()]) for name in ("true", "bound", "start"))
