@@ -108,8 +108,8 @@ SINGLE = tuple(
     )
 )  # fmt: skip
 FIRST_ROUND = (CENTER, PAPER, *SINGLE)
-# Chosen after the first two rounds, whose best recipe had no L1 penalty and swept early: units that are swept late meet a
-# cosine schedule at its end.
+# Chosen after the first two rounds, whose best recipe had no L1 penalty and swept early: late units are swept where a
+# cosine schedule ends.
 THIRD_ROUND = tuple(
     Recipe(**{"penalty": 0.0, "sweep_after": 0.25, **change})
     for change in (
