@@ -60,11 +60,11 @@ struct GraphItems {
 };
 
 // The duplicates of a graph: nodes but the first one that have no neighbors.
-inline std::vector<std::uint64_t> find_duplicates(const std::uint32_t* neighbors, std::size_t nodes) {
-    std::vector<std::uint64_t> words(nodes / 64 + 1);
+inline std::vector<std::uint64_t> find_duplicates(const GraphEdges& edges) {
+    std::vector<std::uint64_t> words(edges.nodes / 64 + 1);
     bool any = false;
-    for (std::size_t i = 1; i < nodes; ++i)
-        if (neighbors[i * kDegree] == i) {
+    for (std::size_t i = 1; i < edges.nodes; ++i)
+        if (*edges[i] == i) {
             words[i / 64] |= std::uint64_t{1} << i % 64;
             any = true;
         }

@@ -28,7 +28,7 @@ from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
-from nestcode.search.graph import Items, Navigator, build_graph
+from nestcode.search.graph import Items, Navigator, build_graph, pack_records
 from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
@@ -401,6 +401,7 @@ class Index(IndexReader):
         for one in self._live.current.segments:
             if one.graph is not None:
                 self._searcher.pack(one)
+                one.graph.mapped.unmap_pages()
 
     def _blind_to(self, ids: Ids) -> Index:
         """Return a reader of the same items in whose graphs these lead nowhere, as queries that were never indexed.
@@ -758,6 +759,10 @@ def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGr
     vectors = Items(coder, segment.codes, segment.vectors)
     navigator = Navigator(coder, width=segment.codes.width)
     items = navigator.encode(vectors, segment.codes)
-    graph = StoredGraph(build_graph(navigator, vectors, items), items, navigator.layout)
+    neighbors = build_graph(navigator, vectors, items)
+    if not searcher.by_graph:  # nothing reads records
+        return StoredGraph(neighbors, items, navigator.layout)
+    records, neighbors = pack_records(navigator, items, neighbors)
+    graph = StoredGraph(neighbors, items, navigator.layout, records=records)
     searcher.pack(LiveSegment(segment, graph=graph))
     return graph
