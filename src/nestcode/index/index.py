@@ -142,15 +142,14 @@ class Index(IndexReader):
         >>> index.search(X[:2], k=1).ids.tolist()
         [[0], [1]]
         >>> print(index.choice)  # doctest: +ELLIPSIS
-        lists, CellCoder(512), float16 vectors: the fastest that reaches the target...
+        lists, LinearCoder(512), float16 vectors: the fastest that reaches the target...
 
-        Trials build inverted lists and graphs on a small sample, then the best of these with other widths on larger
-        samples, as long as their counted work is less than a fifth of that of the build. The first trials always run,
-        unless no search can be faster by a quarter than a scan: below some 10,000 rows they take as long as the build.
-        Each trial is tuned to the target with held-out rows as queries, and the planner's table of costs predicts its
-        cost for all rows. A scan needs no trial. `build` then indexes all rows in the best way, and sets the effort by
-        held-out queries, so that others reach the target with a confidence of 95 %. `index.choice` has the trials,
-        their results and the reason for the choice.
+        Trials build inverted lists and graphs on a small sample, then the best of these on larger samples, as long as
+        their counted work is less than a tenth of that of the build. Each trial is tuned to the target with held-out
+        rows as queries, and the planner's table of costs predicts its cost for all rows. A scan needs no trial. Below
+        4,096 rows, which get no graph, `build` indexes all rows in lists and scans them if that is faster. Otherwise it
+        indexes all rows in the best way. It sets the effort by held-out queries, so that others reach the target with a
+        confidence of 95 %. `index.choice` has the trials, their results and the reason for the choice.
 
         Costs are counted, not timed, so the same data and seed give the same index on any machine. Ctrl-C ends the
         trials; if one has finished, `build` continues with the best so far.
