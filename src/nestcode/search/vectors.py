@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_array, as_floats, check_rows, squared_norms
+from nestcode.arrays import CORES, LARGEST_SQUARE, PIECE, Floats, Ids, as_array, as_floats, check_rows, squared_norms
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
@@ -67,6 +67,12 @@ class VectorFormat:
                 f"the squared norm of a stored vector must be below {LARGEST_SQUARE:g}, so that distances fit float32, "
                 f"got {square:.2g}: rescale the data"
             )
+        stored = self.empty(len(rows))
+        for first in range(0, len(rows), PIECE):
+            stored.write(first, self._round(rows[first : first + PIECE]))
+        return stored
+
+    def _round(self, rows: Floats) -> "StoredVectors":
         if self.dtype == "int8":
             scales = (np.abs(rows).max(axis=1) / LARGEST_INT8).astype(np.float32)
             steps = rows / np.where(scales > 0, scales, 1)[:, None]
