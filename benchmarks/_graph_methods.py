@@ -115,6 +115,7 @@ def load_and_search(folder: Path, queries: Floats) -> int:
         few.search(queries, 10)
         before = resident_bytes()
         index = Index.open(folder / OURS)
+        index.wait()  # lays out all nodes, and lets go of the graph's files
         find = partial(index.search, queries, 10, candidates=RESIDENT_EF)
     else:
         symqg = import_module("rabitqlib").SymqgIndex

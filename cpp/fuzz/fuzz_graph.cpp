@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
         {neighbors.data(), nodes, entries},
         {{grouped.data(), nodes, columns, static_cast<std::ptrdiff_t>(columns)}, norms.data(), factors.data()},
         data.data());
-    const std::vector<std::uint64_t> duplicates = find_duplicates(neighbors.data(), nodes);
+    const std::vector<std::uint64_t> duplicates = find_duplicates({neighbors.data(), nodes, entries});
     for (const Metric metric : {Metric::l2, Metric::inner})
         for (const float* vectors : {rows.data(), static_cast<const float*>(nullptr)}) {
             float distances[queries * k];

@@ -62,10 +62,11 @@ struct GraphEdges {
     const std::uint32_t* neighbors;
     std::size_t nodes;
     std::span<const std::uint32_t> entries;
+    std::size_t stride = kDegree;  // of the neighbors: they may lie in the records themselves
 
     std::size_t records() const { return nodes + entries.size() / kDegree; }
     const std::uint32_t* operator[](std::size_t record) const {
-        return record < nodes ? neighbors + record * kDegree : entries.data() + (record - nodes) * kDegree;
+        return record < nodes ? neighbors + record * stride : entries.data() + (record - nodes) * kDegree;
     }
 };
 

@@ -12,6 +12,7 @@
 // Selection may leave items that walks cannot reach, above all among near copies. At the end each of them gets an edge.
 #pragma once
 
+#include <atomic>
 #include <random>
 
 #include "graph_search.hpp"
@@ -41,6 +42,17 @@ void select_neighbors(std::vector<std::uint64_t>& candidates, float slack, const
     }
     candidates.resize(std::min(others, kDegree - count));
     candidates.insert(candidates.begin(), selected, selected + count);
+}
+
+// Calls work(begin, end) on ranges of at most `piece` items that cover [0, count), each as soon as a thread is free, as
+// items take different times.
+template <class Work>
+void parallel_pieces(std::size_t count, std::size_t piece, std::size_t threads, const Work& work) {
+    std::atomic<std::size_t> next = 0;
+    parallel_for(std::min(threads, (count + piece - 1) / piece), 1, threads, [&](std::size_t, std::size_t) {
+        for (std::size_t begin; (begin = next.fetch_add(piece, std::memory_order_relaxed)) < count;)
+            work(begin, std::min(begin + piece, count));
+    });
 }
 
 class GraphBuilder {
@@ -77,6 +89,7 @@ class GraphBuilder {
 
   private:
     static constexpr std::uint64_t kNone = UINT64_MAX;  // ends a list that is not full
+    static constexpr std::size_t kPiece = 256;          // items that a thread searches for in a row
 
     struct Tree {
         std::vector<std::uint32_t> order;  // items, leaf by leaf
@@ -144,7 +157,7 @@ class GraphBuilder {
 
     // Compares the items of each leaf with each other and keeps the nearest of each item.
     void compare_leaves(const Tree& tree) {
-        parallel_for(tree.ends.size(), 1, threads_, [&](std::size_t first, std::size_t last) {
+        parallel_pieces(tree.ends.size(), 16, threads_, [&](std::size_t first, std::size_t last) {
             for (std::size_t leaf = first; leaf < last; ++leaf)
                 for (std::size_t i = leaf == 0 ? 0 : tree.ends[leaf - 1]; i < tree.ends[leaf]; ++i)
                     for (std::size_t j = i + 1; j < tree.ends[leaf]; ++j) {
@@ -167,7 +180,7 @@ class GraphBuilder {
     // Replaces each item's list by a selection among it and the nodes that a search for the item visits.
     void search(const GraphRecords& records) {
         const GraphWalker<float> walker(records, vectors_, projection_, Metric::l2, simd_);
-        parallel_for(count_, 16, threads_, [&](std::size_t begin, std::size_t end) {
+        parallel_pieces(count_, kPiece, threads_, [&](std::size_t begin, std::size_t end) {
             GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
             std::vector<std::uint64_t> candidates;
             walk_graph(

@@ -81,8 +81,11 @@ const nestcode::VectorRows* checked_vectors(nb::handle vectors, std::size_t coun
     return &rows;
 }
 
+// The neighbors of items, of any row stride: those of an index in memory lie in the records.
+using Neighbors = nb::ndarray<const std::uint32_t, nb::ndim<2>, nb::device::cpu>;
+
 struct PyGraphRecords {
-    Mat<std::uint32_t> neighbors;
+    Neighbors neighbors;
     Vec<std::uint32_t> entries;
     Mat<std::uint8_t> grouped;
     Vec<std::uint16_t> norms, factors;
@@ -91,9 +94,9 @@ struct PyGraphRecords {
     nestcode::GraphRecords records;
     std::vector<std::uint64_t> duplicates;
 
-    PyGraphRecords(Mat<std::uint32_t> given_neighbors, Vec<std::uint32_t> given_entries,
-                   Mat<std::uint8_t> given_grouped, Vec<std::uint16_t> given_norms, Vec<std::uint16_t> given_factors,
-                   Array<std::uint8_t, 2> room, nb::object given_vectors)
+    PyGraphRecords(Neighbors given_neighbors, Vec<std::uint32_t> given_entries, Mat<std::uint8_t> given_grouped,
+                   Vec<std::uint16_t> given_norms, Vec<std::uint16_t> given_factors, Array<std::uint8_t, 2> room,
+                   nb::object given_vectors)
         : neighbors(std::move(given_neighbors)),
           entries(std::move(given_entries)),
           grouped(std::move(given_grouped)),
@@ -103,7 +106,7 @@ struct PyGraphRecords {
           vectors(std::move(given_vectors)),
           records(checked_edges(), checked_codes(grouped, norms, factors), data.data(),
                   checked_vectors(vectors, grouped.shape(0))),
-          duplicates(nestcode::find_duplicates(neighbors.data(), records.nodes())) {
+          duplicates(nestcode::find_duplicates(checked_edges())) {
         if (data.shape(0) != records.count() || data.shape(1) != records.record_bytes() ||
             reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) != 0)
             throw nb::value_error("there must be aligned room for the record of each item and of 32 entry points each");
@@ -117,10 +120,12 @@ struct PyGraphRecords {
   private:
     nestcode::GraphEdges checked_edges() const {
         const std::size_t count = grouped.shape(0);
-        if (neighbors.shape(0) != count || neighbors.shape(1) != nestcode::kDegree)
-            throw nb::value_error("there must be 32 neighbors for each item");
+        if (neighbors.shape(0) != count || neighbors.shape(1) != nestcode::kDegree || neighbors.stride(1) != 1 ||
+            (count > 1 && neighbors.stride(0) < static_cast<std::int64_t>(nestcode::kDegree)))
+            throw nb::value_error("there must be 32 neighbors for each item, one after the other");
         check_entries(entries, count);
-        return {neighbors.data(), count, {entries.data(), entries.size()}};
+        return {
+            neighbors.data(), count, {entries.data(), entries.size()}, static_cast<std::size_t>(neighbors.stride(0))};
     }
 };
 
@@ -183,7 +188,7 @@ void add_graph(nb::module_& m) {
           "norms"_a.noconvert(), "factors"_a.noconvert(), "entries"_a.noconvert(), "neighbors"_a.noconvert(), "ef"_a,
           "passes"_a, "seed"_a, "threads"_a = 1, "simd"_a = "", "Write the neighbors of each item, (items, 32).");
     nb::class_<PyGraphRecords>(m, "GraphRecords")
-        .def(nb::init<Mat<std::uint32_t>, Vec<std::uint32_t>, Mat<std::uint8_t>, Vec<std::uint16_t>, Vec<std::uint16_t>,
+        .def(nb::init<Neighbors, Vec<std::uint32_t>, Mat<std::uint8_t>, Vec<std::uint16_t>, Vec<std::uint16_t>,
                       Array<std::uint8_t, 2>, nb::object>(),
              "neighbors"_a.noconvert(), "entries"_a.noconvert(), "grouped"_a.noconvert(), "norms"_a.noconvert(),
              "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.none())

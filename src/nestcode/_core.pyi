@@ -466,7 +466,7 @@ def build_graph(
 class GraphRecords:
     """The records of all items, then those of the entry points, 32 in each: packed in `data` at their first visits.
 
-    Then the item's vector is verified, too, if a guard watches the vectors.
+    Then the item's vector is verified, too, if a guard watches the vectors. The neighbors may lie in `data` already.
     """
 
     def __init__(

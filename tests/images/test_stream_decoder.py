@@ -1,5 +1,9 @@
 """Streams of images decoded progressively: as decoding at once, and no image is transformed twice."""
 
+import io
+import math
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,3 +114,52 @@ def test_returned_images_are_copies() -> None:
     decoder.feed(stream())
     decoder.images()[0][:] = 0
     assert decoder.images()[0].any()
+
+
+class Trickle(io.BytesIO):
+    """A file that returns fewer bytes than requested, as a connection does."""
+
+    def read(self, count: int | None = -1, /) -> bytes:
+        return super().read(min(count or 0, 1000))
+
+
+@pytest.mark.parametrize("file", [io.BytesIO, Trickle])
+def test_a_file_is_read_as_far_as_a_width_needs(file: type[io.BytesIO]) -> None:
+    data = stream(LONG)
+    source, decoder, before = file(data), ImageStreamDecoder(codec()), 0
+    for width in (0, 20, 5, 30, 70):
+        decoder.read(source, width=width)
+        needed = header_of(data).bytes_for_width(width)
+        assert source.tell() >= needed
+        assert file is Trickle or source.tell() == max(before, needed, 4096)
+        assert same(decoder.images(), decompress_images(data[: source.tell()], codec()))
+        before = source.tell()
+    decoder.read(source)
+    assert source.tell() == len(data)
+    assert same(decoder.images(), decompress_images(data, codec()))
+
+
+def test_half_the_width_needs_a_share_of_the_bits() -> None:
+    data = compress_images(crops(((160, 200, 3),)), codec())
+    header = header_of(data)
+    wanted = [header.bytes_for_width(width) - header.size for width in (50, 100, 200, 400)]
+    assert wanted[2] == wanted[3]
+    for small, large in pairwise(wanted[:3]):
+        assert large == pytest.approx(small * math.sqrt(8), abs=12)  # checksums too
+
+
+def test_a_file_that_ends_early_decodes_as_far_as_it_goes() -> None:
+    data = stream(LONG)
+    decoder = ImageStreamDecoder(codec())
+    decoder.read(io.BytesIO(data[:5000]))
+    assert same(decoder.images(), decompress_images(data[:5000], codec()))
+    decoder = ImageStreamDecoder(codec())
+    decoder.read(io.BytesIO(data[:30]), width=10)
+    with pytest.raises(InvalidInput, match="not complete after 30 bytes"):
+        decoder.images()
+
+
+@pytest.mark.parametrize("width", [-1, float("nan"), "320", True])
+def test_widths_are_numbers_of_pixels(width: float) -> None:
+    with pytest.raises(InvalidInput, match="width must be a number of pixels of at least 0, got"):
+        ImageStreamDecoder(codec()).read(io.BytesIO(), width=width)

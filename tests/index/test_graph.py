@@ -129,7 +129,8 @@ def test_each_array_of_a_graph_counts_once_as_bytes(vectors: Any) -> None:
     twin._live.current = replace(index._live.current, segments=(bare,))
     twin.search(Q, candidates=20)
     made = twin.nbytes_by_part()
-    assert sum(made.values()) == sum(stored.values())
+    neighbors = segment.graph.neighbors.nbytes  # of a graph that was built here, they lie in its records
+    assert sum(made.values()) == sum(stored.values()) + neighbors
     assert made["prepared"] > stored["prepared"] >= prepared_graph(index).records.nbytes
 
 

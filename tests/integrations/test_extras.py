@@ -22,6 +22,7 @@ assert index.search(np.eye(2), 1)[1].ravel().tolist() == [0, 1]
         ("haystack", "haystack", "haystack"),
         ("langchain", "langchain_core", "langchain"),
         ("llama_index", "llama_index.core", "llama-index"),
+        ("pillow", "PIL", "pillow"),
         ("sklearn", "sklearn", "sklearn"),
     ],
 )
@@ -44,6 +45,6 @@ def test_the_named_extras_exist() -> None:
     import tomllib
 
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert {"arrow", "faiss", "haystack", "hub", "langchain", "llama-index", "sklearn"} <= set(
+    assert {"arrow", "faiss", "haystack", "hub", "langchain", "llama-index", "pillow", "sklearn"} <= set(
         extras["optional-dependencies"]
     )

@@ -2,19 +2,24 @@
 
 python -m tests.torture --minutes 60 --page docs/reliability.md    which `make torture` runs
 python -m tests.torture --minutes 1 --kind files --seed 7          one kind, from this seed on
+
+Each processor runs one kind at a time. A kind that has more than half of a processor's time is split: its parts start
+from other seeds.
 """
 
 import argparse
+import math
 import os
 import platform
 import re
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from tests.torture.run import Tally, run
+from tests.torture.run import SEEDS, Tally, run
 
 KINDS = {  # the share of the time, and the heading
     "system_calls": (0.18, "Writers killed, and disks that fail, at a random system call"),
@@ -38,16 +43,15 @@ def main() -> None:
     """Run all kinds, print the table, and fail if a trial of ours ended as it should not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--kind", choices=KINDS, help="only this one")
+    parser.add_argument("--kind", choices=KINDS, nargs="+", default=[*KINDS], help="only these")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at the same time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
     given = parser.parse_args()
-    jobs = 1 if given.kind else min(os.cpu_count() or 1, 2)
-    seconds = {kind: 60 * given.minutes * jobs * share for kind, (share, _) in KINDS.items()}
-    if given.kind:
-        seconds = {given.kind: 60 * given.minutes}
-    with ThreadPoolExecutor(jobs) as pool:
-        tallies = dict(zip(seconds, pool.map(lambda kind: run(kind, seconds[kind], given.seed), seconds), strict=True))
+    parts = split({kind: KINDS[kind][0] for kind in given.kind}, given.minutes, given.jobs)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        done = pool.map(lambda part: run(part[0], part[1], given.seed + part[2]), parts)
+        tallies = merge(zip([kind for kind, *_ in parts], done, strict=True))
     text = table(tallies, given.minutes)
     print(text)
     if given.page is not None:
@@ -61,6 +65,30 @@ def main() -> None:
     ]
     print(*failures, sep="\n", file=sys.stderr)
     sys.exit(bool(failures))
+
+
+def split(shares: dict[str, float], minutes: float, jobs: int) -> list[tuple[str, float, int]]:
+    """Return parts of all kinds, the longest first: the kind, seconds, and what is added to the seed.
+
+    >>> split({"files": 0.2, "power": 0.3}, minutes=1, jobs=1)
+    [('files', 24.0, 0), ('power', 18.0, 0), ('power', 18.0, 1000)]
+
+    """
+    whole, parts = sum(shares.values()), []
+    for kind, share in shares.items():
+        seconds = 60 * minutes * jobs * share / whole
+        count = math.ceil(seconds / (30 * minutes))
+        parts += [(kind, seconds / count, SEEDS * part) for part in range(count)]
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def merge(done: Iterable[tuple[str, dict[str, Tally]]]) -> dict[str, dict[str, Tally]]:
+    """Add up the parts of each kind."""
+    tallies: dict[str, dict[str, Tally]] = {}
+    for kind, rows in done:
+        for row, tally in rows.items():
+            tallies.setdefault(kind, {}).setdefault(row, Tally()).add(tally)
+    return {kind: tallies[kind] for kind in KINDS if kind in tallies}
 
 
 def table(tallies: dict[str, dict[str, Tally]], minutes: float) -> str:

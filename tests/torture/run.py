@@ -27,6 +27,7 @@ from typing import Literal
 
 ROOT = Path(__file__).parents[2]
 HANG = 120.0  # seconds without an outcome or a sign of life
+SEEDS = 1000  # of one run: a worker that dies is followed by one with the next seed
 PRELOADED = ("system_calls", "careless")  # with faults.c
 
 REPORT: list[int] = []  # of a worker: the descriptor of its reports
@@ -61,6 +62,12 @@ class Tally:
         if outcome not in ("intact", "refused"):
             self.notes.setdefault(f"{outcome}: {note}", seed)
 
+    def add(self, other: "Tally") -> None:
+        """Add the trials of another tally."""
+        for name in ("tried", "refused", "crashes", "hangs", "lost", "wrong"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.notes = other.notes | self.notes
+
 
 def run(kind: str, seconds: float, seed: int = 0, most: int = sys.maxsize) -> dict[str, Tally]:
     """Run trials of a kind for some time, or at most so many, and return the tally of each row."""
@@ -68,7 +75,7 @@ def run(kind: str, seconds: float, seed: int = 0, most: int = sys.maxsize) -> di
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as tools, tempfile.TemporaryDirectory(prefix="torture-", dir=_memory()) as place:
         preload = {"LD_PRELOAD": str(_shim(Path(tools)))} if kind in PRELOADED else {}
-        for number in range(seed, seed + 1000):
+        for number in range(seed, seed + SEEDS):
             left, more = end - time.monotonic(), most - sum(tally.tried for tally in tallies.values())
             if left <= 0 or more <= 0:
                 break

@@ -171,6 +171,15 @@ def test_streams_are_read_from_servers_with_and_without_ranges(node: str, site: 
         assert [frame["pixels"] for frame in frames] == [python_result(data[:budget]) for budget in budgets]
 
 
+def test_a_width_needs_the_bytes_that_it_needs_in_python(node: str, tmp_path: Path) -> None:
+    path, data = tmp_path / "some.nest", compress_images([crop((160, 200, 3)), crop((90, 300))])
+    path.write_bytes(data)
+    widths = [10.5, 30, 64, 150, 299, 1000]
+    lines = run_node(node, "widths.mjs", str(path), *map(str, widths)).split()
+    header = header_of(data)
+    assert [int(line) for line in lines] == [header.bytes_for_width(width) for width in widths]
+
+
 def test_what_is_committed_was_built_from_these_sources() -> None:
     built = runpy.run_path(str(ROOT / "web/build.py"))
     assert (NEST / "sources.sha256").read_text().strip() == built["digest"](), "run make web and commit what it writes"
@@ -184,5 +193,6 @@ def test_the_npm_package_has_the_version_of_the_library() -> None:
 
 
 def test_the_download_is_small() -> None:
-    """But for the codec of earlier streams, which only these load."""
-    assert sum(path.stat().st_size for path in NEST.iterdir() if path.name != "photos-1.coder.z") < 250_000
+    """But for the codec of earlier streams, which only these load, and files that no page loads."""
+    others = {"photos-1.coder.z", "sources.sha256", "nest.d.ts", "nest-image.d.ts"}
+    assert sum(path.stat().st_size for path in NEST.iterdir() if path.name not in others) < 250_000

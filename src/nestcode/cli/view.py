@@ -1,4 +1,4 @@
-"""`nestcode view`: write one image of a stream as a PNG file, to look at it."""
+"""`nestcode view`: write one image of a stream as a PNG file, or a page that shows all of them, to look at it."""
 
 import json
 import webbrowser
@@ -9,6 +9,7 @@ import typer
 
 from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_codec, image_refiner, stream_file
 from nestcode.cli.options import AsJson, Force, Refine, Scale, Threads, messages, printable, read_scale
+from nestcode.cli.viewer import viewer_page
 from nestcode.errors import InvalidInput
 
 SHOWN = 5  # names in an error
@@ -19,7 +20,10 @@ def view(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Output PNG file.", show_default="the image's name with .png, beside the stream"
+            "--out",
+            "-o",
+            help="Output PNG file, or an HTML page with the stream and its decoder, which opens without a server.",
+            show_default="the image's name with .png, beside the stream",
         ),
     ] = None,
     image: Annotated[
@@ -40,15 +44,26 @@ def view(
             min=0, help="Most bytes of pixels to decode.", show_default="1000 times the stream, at least 256 MiB"
         ),
     ] = None,
-    opened: Annotated[bool, typer.Option("--open", help="Open the PNG file in the system's viewer.")] = False,
+    opened: Annotated[bool, typer.Option("--open", help="Open the file in the system's viewer.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write one image of a stream as a PNG file, and open it if requested."""
+    """Write one image of a stream as a PNG file, or a page that shows all images, and open it if requested."""
     from nestcode.data.images import png_paths, write_image
     from nestcode.images import ImageStreamReader
 
+    if out is not None and out.suffix.lower() == ".html":
+        if image is not None or bpp is not None or refine or scale != "1" or coder is not None:
+            raise typer.BadParameter(
+                "a page shows all of a stream: give --image, --bpp, --refine, --scale and --coder with a PNG file"
+            )
+        check_out(out, force=force)
+        check_distinct(out, stream)
+        with stream_file(stream) as path:
+            out.write_text(viewer_page(path.read_bytes(), stream.stem), encoding="utf-8")
+        _finish(out, {"path": str(out)}, as_json=as_json, opened=opened)
+        return
     if out == STANDARD or (out is None and stream == STANDARD):
         raise typer.BadParameter("the output must be a PNG file: give -o a name")
     size = read_scale(scale, refine=refine)
@@ -67,10 +82,13 @@ def view(
         with ImageStreamReader(path, codec, bpp=bpp, refiner=image_refiner(refine), scale=size) as reader:
             pixels = reader[at]
         write_image(target, pixels, profile)
-    if as_json:
-        print(json.dumps({"path": str(target), "image": name, "shape": pixels.shape, "depth": 8 * pixels.itemsize}))
-    else:
-        print(target)
+    about = {"path": str(target), "image": name, "shape": pixels.shape, "depth": 8 * pixels.itemsize}
+    _finish(target, about, as_json=as_json, opened=opened)
+
+
+def _finish(target: Path, about: dict[str, object], *, as_json: bool, opened: bool) -> None:
+    """Print what was written, and open it if requested."""
+    print(json.dumps(about) if as_json else target)
     if opened and not webbrowser.open(target.absolute().as_uri()):
         messages().print(f"no viewer was found to open {printable(str(target))}", soft_wrap=True, markup=False)
 
@@ -78,7 +96,9 @@ def view(
 def _check_target(target: Path, stream: Path, coder: str | None, *, force: bool) -> None:
     """Raise if a file is no PNG file by its name, cannot be written, or is an input."""
     if target.suffix.lower() != ".png":
-        raise typer.BadParameter(f"the output must be a PNG file, got {target}: give a name that ends in .png")
+        raise typer.BadParameter(
+            f"the output must be a PNG file or a page, got {target}: give a name that ends in .png or .html"
+        )
     check_out(target, force=force)
     check_distinct(target, stream, coder)
 

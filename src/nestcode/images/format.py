@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import is_number, shown
 from nestcode.container.files import FileView
-from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
+from nestcode.container.layout import BLOCK as BLOCK_BYTES
+from nestcode.container.layout import CRC, IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.images.bitplanes import PASSES
@@ -42,6 +43,7 @@ MAX_NAME = 1000  # characters
 BIDIRECTIONAL = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # controls
 MAX_PROFILE = 1 << 21  # bytes
 DEPTHS = {8: np.uint8, 16: np.uint16}  # bits per channel
+SHOWN_BPP = 1.0  # bits of payload per pixel of an image that is shown at its own width
 Sizes = NDArray[np.int64]  # (images, passes) bytes
 
 
@@ -164,6 +166,18 @@ class ImageStreamHeader(Layout):
     def bytes_at(self, bpp: float | None) -> int:
         """Return how many bytes of payload a rate allows, by default all."""
         return self.payload if bpp is None else min(self.payload, int(check_bpp(bpp) * self.pixels / 8))
+
+    def bytes_for_width(self, width: float) -> int:
+        """Return how many bytes of the stream images need that are shown `width` pixels wide, or at their own width.
+
+        Half the width takes 2^1.5 times fewer bits, not 4 times: some bits describe detail that scaling down removes.
+        """
+        shares = (min(1.0, width / entry.shape[1]) for entry in self.entries)
+        bits = SHOWN_BPP * sum(
+            entry.pixels * share * math.sqrt(share) for entry, share in zip(self.entries, shares, strict=True)
+        )
+        wanted = min(self.payload, math.ceil(bits / 8))
+        return self.total if wanted == self.payload else self.size + wanted + CRC * (wanted // BLOCK_BYTES)
 
     def summary(self, bits: int) -> str:
         """Describe what the first `bits` bits of the payload hold."""

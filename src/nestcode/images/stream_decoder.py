@@ -1,16 +1,27 @@
 """Progressive decoding: images refine while the chunks of their stream arrive."""
 
+from typing import Protocol
+
 import numpy as np
 
-from nestcode.arrays import Bytes
+from nestcode.arrays import Bytes, is_number, shown
 from nestcode.container.blocks import ArrivingBlocks
 from nestcode.container.decoder import ProgressiveDecoder
-from nestcode.errors import DamagedFile
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.codec import ImageCodec, ImageDecoder, check_refiner
 from nestcode.images.format import DEPTHS, ImageStreamHeader, parse_image_header
 from nestcode.images.image import Image
 from nestcode.images.refiner import Refiner
 from nestcode.images.stream import LIMIT, check_memory, find_codec
+
+FIRST_BYTES = 4096  # read at once while the header is not known
+
+
+class Readable(Protocol):
+    """A file: `read` returns at most `count` bytes, and none at its end."""
+
+    def read(self, count: int, /) -> bytes:
+        """Return the next bytes."""
 
 
 class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
@@ -42,6 +53,38 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
         header = parse_image_header(view)
         check_memory(header.entries, self._limit, progressive=True)
         return _ArrivingImages(header, find_codec(header, view, self._given), self._refiner)
+
+    def read(self, file: Readable, *, width: float | None = None) -> None:
+        """Read the bytes of a file that images need which are shown at a width, and decode them.
+
+        A later call with a larger width reads on.
+
+        >>> import io
+        >>> import nestcode as nc
+        >>> data = nc.compress_images([nc.data.sample_images()["china"]])
+        >>> decoder, file = ImageStreamDecoder(), io.BytesIO(data)
+        >>> decoder.read(file, width=160)
+        >>> len(data), file.tell(), decoder.images()[0].shape
+        (210462, 4569, (427, 640, 3))
+
+        Args:
+            file: an open file, a `nestcode.client.RemoteStream`, a file of fsspec: anything with `read(count)`. It is
+                read from where it stands, which is where the last bytes of this decoder ended.
+            width: the pixels of the screen that the width of an image takes; by default the whole file is read.
+
+        """
+        if width is not None and not (is_number(width) and width >= 0):
+            raise InvalidInput(f"width must be a number of pixels of at least 0, got {shown(width)}: 320 is one")
+        while True:
+            header = None if self._arrival is None else self._arrival.header
+            if header is None:
+                wanted = max(FIRST_BYTES, self._needed)
+            else:
+                wanted = header.total if width is None else header.bytes_for_width(width)
+            chunk = file.read(wanted - self._fed) if wanted > self._fed else b""
+            if not chunk:
+                return
+            self.feed(chunk)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
-from nestcode.search.graph import Items, Navigator, build_graph
+from nestcode.search.graph import Items, Navigator, build_graph, pack_records
 from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
@@ -142,15 +142,14 @@ class Index(IndexReader):
         >>> index.search(X[:2], k=1).ids.tolist()
         [[0], [1]]
         >>> print(index.choice)  # doctest: +ELLIPSIS
-        lists, CellCoder(512), float16 vectors: the fastest that reaches the target...
+        lists, LinearCoder(512), float16 vectors: the fastest that reaches the target...
 
-        Trials build inverted lists and graphs on a small sample, then the best of these with other widths on larger
-        samples, as long as their counted work is less than a fifth of that of the build. The first trials always run,
-        unless no search can be faster by a quarter than a scan: below some 10,000 rows they take as long as the build.
-        Each trial is tuned to the target with held-out rows as queries, and the planner's table of costs predicts its
-        cost for all rows. A scan needs no trial. `build` then indexes all rows in the best way, and sets the effort by
-        held-out queries, so that others reach the target with a confidence of 95 %. `index.choice` has the trials,
-        their results and the reason for the choice.
+        Trials build inverted lists and graphs on a small sample, then the best of these on larger samples, as long as
+        their counted work is less than a tenth of that of the build. Each trial is tuned to the target with held-out
+        rows as queries, and the planner's table of costs predicts its cost for all rows. A scan needs no trial. Below
+        4,096 rows, which get no graph, `build` indexes all rows in lists and scans them if that is faster. Otherwise it
+        indexes all rows in the best way. It sets the effort by held-out queries, so that others reach the target with a
+        confidence of 95 %. `index.choice` has the trials, their results and the reason for the choice.
 
         Costs are counted, not timed, so the same data and seed give the same index on any machine. Ctrl-C ends the
         trials; if one has finished, `build` continues with the best so far.
@@ -401,6 +400,7 @@ class Index(IndexReader):
         for one in self._live.current.segments:
             if one.graph is not None:
                 self._searcher.pack(one)
+                one.graph.mapped.unmap_pages()
 
     def _blind_to(self, ids: Ids) -> Index:
         """Return a reader of the same items in whose graphs these lead nowhere, as queries that were never indexed.
@@ -758,6 +758,10 @@ def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGr
     vectors = Items(coder, segment.codes, segment.vectors)
     navigator = Navigator(coder, width=segment.codes.width)
     items = navigator.encode(vectors, segment.codes)
-    graph = StoredGraph(build_graph(navigator, vectors, items), items, navigator.layout)
+    neighbors = build_graph(navigator, vectors, items)
+    if not searcher.by_graph:  # nothing reads records
+        return StoredGraph(neighbors, items, navigator.layout)
+    records, neighbors = pack_records(navigator, items, neighbors)
+    graph = StoredGraph(neighbors, items, navigator.layout, records=records)
     searcher.pack(LiveSegment(segment, graph=graph))
     return graph

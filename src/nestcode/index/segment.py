@@ -190,12 +190,23 @@ class StoredGraph:
     items: NavigatingCodes | None = None  # what searches estimate distances by; early files lack it
     layout: str = ""  # the name of its layout
     mapped: MappedArrays = field(default_factory=MappedArrays)
+    records: _core.GraphRecords | None = None  # of a graph that was built here: the neighbors lie in them
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays but the records."""
+        held = self.arrays()
+        return sum(array.nbytes for name, array in held.items() if name != "neighbors" or self.records is None)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names on disk."""
         if self.items is None:
             return {"neighbors": self.neighbors}
         return {"neighbors": self.neighbors, "groups": self.items.grouped, "corrections": self.items.corrections}
+
+    def without_records(self) -> "StoredGraph":
+        """Return the graph without records, whose bits are others than those of shorter codes."""
+        return self if self.records is None else StoredGraph(self.neighbors.copy(), self.items, self.layout)
 
     def touch(self) -> None:
         """Verify the checksums of what was not read before, and that all neighbors are in the segment."""

@@ -77,7 +77,7 @@ class Snapshot:
             parts.update(one.segment.nbytes_by_part())
             parts["tombstones"] += one.tombstones.nbytes
             if one.graph is not None:
-                parts["neighbors"] += sum(array.nbytes for array in one.graph.arrays().values())
+                parts["neighbors"] += one.graph.nbytes
         return dict(parts)
 
     # reads
@@ -198,7 +198,11 @@ class Snapshot:
         """Keep the first `width` bits of each code."""
         flushed = self.flush()
         segments = (
-            LiveSegment(one.segment.truncate(width, self.lay_out), one.tombstones, one.graph)
+            LiveSegment(
+                one.segment.truncate(width, self.lay_out),
+                one.tombstones,
+                None if one.graph is None else one.graph.without_records(),
+            )
             for one in flushed.segments
         )
         return Snapshot.of(width, tuple(segments), self.lay_out, self.vector_format, self.schema)

@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable
 from copy import copy
-from math import log
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from nestcode.search.hits import Evaluation, Hits
 from nestcode.search.planner import Effort, Plan
 from nestcode.search.scorer import SearchMetric
 
-START, MOST = 10, 640  # candidates reranked for each hit: tried first, and at most
+START, SAFE, MOST = 4, 10, 640  # candidates reranked for each hit: tried first, beside all estimates, and at most
 RERANK_STEPS = (2.0, 1.4)  # factors by which `rerank` is changed, from coarse to fine
-BUDGET_STEP = 2.0  # factor by which the candidate budget grows until the target is reached
-TOLERANCE = 1.05  # of the candidate budget
+BUDGET_STEPS = 1.3, 16.0  # factors by which the candidate budget changes until the target is crossed: least and most
+TOLERANCE = 1.05  # of the least time of a query, within which no budget is sought further
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
@@ -168,7 +168,13 @@ class RecallTrials:
         return best
 
     def _with_best_rerank(self, best: Evaluation, target: float) -> Evaluation:
-        """Return settings that are faster with more or fewer reranked."""
+        """Return settings that are faster with more or fewer reranked.
+
+        Where none beside the hits is as good, as on graphs of vectors, no number between has to be tried.
+        """
+        bare = self._faster(best, 1 / best.rerank, target)
+        if bare is not None:
+            return bare
         for step in RERANK_STEPS:
             for change in (1 / step, step):
                 better: Evaluation | None = best
@@ -202,28 +208,35 @@ class RecallTrials:
             tried = self._try(trial, rerank)
             low, best = (low, tried) if self._reaches(tried, target) else (tried, best)
             if best is None:
-                trial = min(int(BUDGET_STEP * trial) + 1, self.count - 1) if trial < self.count - 1 else self.count
+                wider = int(trial * self._step(tried, target)) + 1
+                trial = min(wider, self.count - 1) if trial < self.count - 1 else self.count
             elif low is None:
-                trial = max(int(best.candidates / BUDGET_STEP), self._k)
+                trial = max(int(trial / self._step(tried, target)), self._k)
             else:
                 crossing = self._crossing(low, best, target)
-                if best.candidates <= TOLERANCE * max(low.candidates, crossing):
+                share = (crossing - low.candidates) / (best.candidates - low.candidates)
+                if best.ns <= TOLERANCE * (low.ns + share * (best.ns - low.ns)):
                     break
                 trial = max(int(crossing * TOLERANCE**0.5), low.candidates + 1)
         return best
 
     def _crossing(self, low: Evaluation, high: Evaluation, target: float) -> float:
         """Return the budget between two at which recall is expected to cross the target."""
-        least = 0.5 / max(self._true.size, 1)
-        below, above, at = (
-            log(score / (1 - score))
-            for score in (
-                min(max(recall, least), 1 - least) for recall in (self._score(low), self._score(high), target)
-            )
-        )
-        saturated = above >= log((1 - least) / least) or below <= -log((1 - least) / least)
+        below, above, at = (self._logit(recall) for recall in (self._score(low), self._score(high), target))
+        saturated = above >= self._logit(1) or below <= self._logit(0)
         share = 0.5 if saturated else (at - below) / max(above - below, 1e-9)
         return float(low.candidates * (high.candidates / low.candidates) ** min(max(share, 0.1), 0.9))
+
+    def _step(self, tried: Evaluation, target: float) -> float:
+        """Return the factor by which the budget is off, were the slope of the logistic function 1."""
+        least, most = (log(step) for step in BUDGET_STEPS)
+        return exp(min(max(abs(self._logit(target) - self._logit(self._score(tried))), least), most))
+
+    def _logit(self, recall: float) -> float:
+        """Return the logarithm of the odds of a recall, which half a hit bounds."""
+        least = 0.5 / max(self._true.size, 1)
+        bounded = min(max(recall, least), 1 - least)
+        return log(bounded / (1 - bounded))
 
     def _try(self, candidates: int, rerank: int) -> Evaluation:
         """Search for all queries once for each choice of settings."""
@@ -240,7 +253,7 @@ class RecallTrials:
 
     def _out_of_reach(self, target: float, few: "RecallTrials") -> Evaluation:
         """Return an exhaustive search if that alone reaches a recall, otherwise the fastest of nearly the best."""
-        best = self.run(self.count, START * self._k)
+        best = self.run(self.count, SAFE * self._k)
         if self._reaches(best, target):
             if self.count > FEW_ITEMS:
                 warnings.warn(

@@ -182,7 +182,12 @@ def distinct_items(rows: Floats, items: NavigatingCodes) -> NDArray[np.uint32]:
 
 
 def make_records(
-    navigator: Navigator, items: NavigatingCodes, neighbors: NDArray[np.uint32], vectors: StoredVectors | None = None
+    navigator: Navigator,
+    items: NavigatingCodes,
+    neighbors: NDArray[np.uint32],
+    vectors: StoredVectors | None = None,
+    *,
+    room: Bytes | None = None,
 ) -> _core.GraphRecords:
     """Return the records of a graph, which its searches read: each is packed at its first visit, or all by `pack()`.
 
@@ -191,14 +196,33 @@ def make_records(
         items: what the navigator made of them.
         neighbors: of the items, by `build_graph`.
         vectors: the items' own, which are verified with their records where they are mapped from a file.
+        room: where the records are to lie, (items and entry points, bytes); new memory by default.
 
     """
     count = len(items.grouped)
     alone = np.flatnonzero(neighbors[:, 0] == np.arange(count))
     nodes = np.delete(np.arange(count, dtype=np.uint32), alone[alone > 0])
-    room = _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
     watched = None if vectors is None else vectors.core
-    return _core.GraphRecords(np.ascontiguousarray(neighbors), entry_points(nodes), *items.parts, room, watched)
+    return _core.GraphRecords(
+        neighbors, entry_points(nodes), *items.parts, _room(navigator, count) if room is None else room, watched
+    )
+
+
+def pack_records(
+    navigator: Navigator, items: NavigatingCodes, neighbors: NDArray[np.uint32], threads: int = CORES
+) -> tuple[_core.GraphRecords, NDArray[np.uint32]]:
+    """Return all records of a graph, and its neighbors where they lie in the records: memory holds them once."""
+    room = _room(navigator, len(neighbors))
+    own = room[: len(neighbors), : neighbors.shape[1] * neighbors.itemsize].view(np.uint32)
+    own[:] = neighbors
+    records = make_records(navigator, items, own, room=room)
+    records.pack(threads)
+    return records, own
+
+
+def _room(navigator: Navigator, count: int) -> Bytes:
+    """Return room for the records of items and of entry points."""
+    return _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
 
 
 def _empty_aligned(rows: int, columns: int) -> Bytes:

@@ -161,11 +161,14 @@ class PreparationCache:
         def make() -> PreparedGraph:
             graph.touch()
             navigator, coder = self._navigator, self.scorer.coder
-            items = stored = graph.items if graph.layout == navigator.layout else None
+            known = graph.layout == navigator.layout
+            items = stored = graph.items if known else None
             if items is None:
                 run.mapped.touch()
                 items = navigator.encode(Items(coder, run.codes, run.vectors), run.codes)
-            records = make_records(navigator, items, graph.neighbors, run.vectors)
+            records = graph.records if known else None
+            if records is None:
+                records = make_records(navigator, items, graph.neighbors, run.vectors)
             by_codes = by_vectors = _core.Graph(records, navigator.core, None)
             if run.vectors is not None:
                 by_vectors = _core.Graph(records, navigator.core, run.vectors.core)

@@ -16,6 +16,7 @@ from nestcode.search.vectors import StoredVectors
 from nestcode.storage import MappedArrays
 
 if TYPE_CHECKING:
+    from nestcode import _core
     from nestcode.search.attributes import Attributes
     from nestcode.search.graph import NavigatingCodes
     from nestcode.search.scorer import ScanLayout
@@ -38,6 +39,10 @@ class NeighborGraph(Protocol):
     @property
     def layout(self) -> str:
         """The name of the layout of what is stored of the items."""
+
+    @property
+    def records(self) -> "_core.GraphRecords | None":
+        """The records by that layout, where they were packed as the graph was built."""
 
     def touch(self) -> None:
         """Verify the checksums of everything, before everything is read."""

@@ -41,7 +41,7 @@ class Searcher:
     """
 
     def __init__(self, coder: Coder | None, *, graphs: bool = False, by_graph: bool = True) -> None:
-        self._coder, self.graphs, self._by_graph = coder, graphs, by_graph
+        self._coder, self.graphs, self.by_graph = coder, graphs, by_graph
         self._caches: dict[bool, PreparationCache] = {}  # by whether codes are compared
         # By that, whether graphs are used, and whether zero vectors are told apart.
         self._latest: dict[tuple[bool, bool, bool], SelectedItems] = {}
@@ -53,7 +53,7 @@ class Searcher:
 
     def pack(self, run: SortedRun) -> None:
         """Pack the records of a run's graph, so that no search has to."""
-        if self._by_graph:
+        if self.by_graph:
             self._cache(run.codes.width, by_codes=False).graph(run).records.pack(CORES)
 
     def search(
@@ -143,7 +143,7 @@ class Searcher:
         # Graphs connect items that are near by the coder's own metric.
         by_graph = (
             self.graphs
-            and self._by_graph
+            and self.by_graph
             and not by_codes
             and self._coder is not None
             and request.metric == self._coder.metric_

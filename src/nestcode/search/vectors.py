@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_array, as_floats, check_rows
+from nestcode.arrays import CORES, LARGEST_SQUARE, PIECE, Floats, Ids, as_array, as_floats, check_rows, squared_norms
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.fork import lazy_property
@@ -61,12 +61,18 @@ class VectorFormat:
     def round(self, X: ArrayLike) -> "StoredVectors":
         """Return vectors, (n, features), rounded to nearest."""
         rows = as_floats(check_rows(X, self.features))
-        square = float(np.square(rows, dtype=np.float64).sum(axis=1).max(initial=0))
+        square = float(squared_norms(rows).max(initial=0))
         if square >= LARGEST_SQUARE:
             raise InvalidInput(
                 f"the squared norm of a stored vector must be below {LARGEST_SQUARE:g}, so that distances fit float32, "
                 f"got {square:.2g}: rescale the data"
             )
+        stored = self.empty(len(rows))
+        for first in range(0, len(rows), PIECE):
+            stored.write(first, self._round(rows[first : first + PIECE]))
+        return stored
+
+    def _round(self, rows: Floats) -> "StoredVectors":
         if self.dtype == "int8":
             scales = (np.abs(rows).max(axis=1) / LARGEST_INT8).astype(np.float32)
             steps = rows / np.where(scales > 0, scales, 1)[:, None]
@@ -109,8 +115,9 @@ class StoredVectors:
 
     def floats(self) -> Floats:
         """Return the vectors as float32, (n, features)."""
-        rows = self.rows.astype(np.float32)
-        return rows * self.scales[:, None] if len(self.scales) else rows
+        rows = np.empty(self.rows.shape, dtype=np.float32)
+        _core.VectorRuns([self.core]).expand(np.arange(len(rows)), rows, CORES)
+        return rows
 
     @lazy_property
     def core(self) -> _core.VectorRows:

@@ -152,6 +152,11 @@ class MappedArrays(dict[str, Mapped]):
         for mapped in self.values():
             mapped.check_size()
 
+    def unmap_pages(self) -> None:
+        """Let go of the memory that reading took."""
+        for mapped in self.values():
+            mapped.unmap_pages()
+
     def release(self) -> None:
         """Let go of arrays that were read whole, where few reads will follow."""
         if self.few_reads:

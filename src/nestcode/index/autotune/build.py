@@ -17,27 +17,30 @@ from nestcode.arrays import Ids, check_ids, check_int, check_rows, check_seed, i
 from nestcode.coders import Coder, LinearCoder, ResidualCoder
 from nestcode.coders.base import Metric, Selection, check_settings
 from nestcode.errors import InvalidInput
-from nestcode.index.autotune.candidates import Candidate, list_candidates, representatives
+from nestcode.index.autotune.candidates import Candidate, Kind, list_candidates, representatives
 from nestcode.index.autotune.choice import Choice, Forecast, Preference, Trial, build_ns, choose, forecast, least_ns
 from nestcode.index.autotune.trials import Sample, run_trials
 from nestcode.index.compaction import MIN_GRAPH
-from nestcode.search.planner import NS_PER_SCANNED_VALUE, Effort, scan_ns
+from nestcode.search.planner import NS_PER_SCANNED_VALUE, RERANKED_FIRST_PER_HIT, Effort, scan_ns
 from nestcode.search.vectors import VectorFormat, VectorType
 
 if TYPE_CHECKING:
     from nestcode.index.index import Index
 
 Report = Callable[[str], None]
-TRIAL_ROWS = (1500, 6000, 24_000)  # samples of the first trials, and of those of the best
+FIRST_TRIAL_SHARE, FIRST_TRIAL_ROWS = 16, (500, 1500)  # one row in this number, but at least and at most so many
+LATER_TRIAL_ROWS = (6000, 24_000)  # of the best
 TRIAL_HITS, LEAST_TRIAL_QUERIES = 1280, 40  # true neighbors of the queries of a trial, and so at most 1,280 queries
 WORTH_A_TRIAL = 1.25  # times as fast as the best so far: what a candidate must be, were the data as easy as can be
 NS_PER_TRIAL = 1e8  # beside the build: to tune it
 QUERIES = 1000  # that the whole index is tuned with, at most;
 TUNING_HITS, LEAST_TUNING_QUERIES = 2000, 64  # and the least: true neighbors, and queries
 CONFIDENCE = 1.645  # standard errors: recall of other queries is below the target in one of twenty cases
+LEAST_ROWS_PER_HIT = 5  # of a trial: fewer rows would nearly all be hits
+FIRST_BUDGET_SHARE = 4  # of the items, one in this number are estimated first where no trial says how many
 HELD_OUT_SHARE = 10  # one row in this number is a query at most
 MIN_TRIAL_ROWS = 50  # fewer tell nothing about recall
-BUDGET_SHARE = 1 / 5  # of the build's counted work, that trials may take; and the last queries half as much
+BUDGET_SHARE = 1 / 10  # of the build's counted work, that trials may take; and the last queries half as much
 SCANS_AT_ONCE = 4  # queries whose exhaustive search takes as long as that of one alone
 SEARCHES = 6  # of each of the last queries
 FINALISTS = 2  # structures and coders of later trials
@@ -100,21 +103,26 @@ def build(
         report(f"memory allows {bounded.max_bytes:,.0f} bytes an item")
     if few:
         ranked, reason = _without_trials(rows, bounded, "float32", f"{count} rows are too few for trials")
+        coders = Coders(rows, wish)
     else:
-        ranked, reason = _compare(rows, bounded, given, held, order, report)
-    # Codes are better of rows that their coder was fitted on: queries among them would need less effort than others.
-    fitted = rows if given is not None or few else np.delete(rows, held, axis=0)
+        # Codes are better of rows that a coder was fitted on: queries among them would need less effort than others.
+        coders = Coders(rows if given is not None else np.delete(rows, held, axis=0), wish)
+        ranked, reason = _compare(rows, coders, bounded, given, held, order, report)
     sizes = []  # of what was built, in bytes an item
     for chosen in ranked:
         report(f"building {chosen.candidate} of {count:,} rows")
-        coder = _fit(fitted, chosen.candidate, wish, _selection(chosen, ranked, reason, wish))
-        index = chosen.candidate.index(coder)
+        index = chosen.candidate.index(coders.fitted(chosen.candidate, _selection(chosen, ranked, reason, wish)))
         index.add(rows, ids=names, attributes=columns)
         index.compact()
         choice = Choice(
             chosen.candidate, reason, tuple(ranked), wish.metric, wish.recall, wish.k, wish.max_bytes, count
         )
         index.choice = choice if few else _verify(index, choice, chosen, rows, given, held, names, report)
+        if chosen.untried:
+            ranked, reason = choose([_measured(index, chosen), *ranked[1:]], wish.prefer, count)
+            index.choice = replace(index.choice, reason=reason, tried=tuple(ranked))
+            if ranked[0].candidate != chosen.candidate:
+                continue
         index.search(rows[:1], wish.k)  # which prepares what the index keeps for searches
         if wish.max_bytes is None or index.nbytes <= wish.max_bytes * count:
             break
@@ -136,15 +144,56 @@ def build(
     return index
 
 
+class Coders:
+    """The coders of all rows but the queries: each is fitted when it is first needed, and once.
+
+    Args:
+        rows: to fit them to.
+        wish: the metric and the seed.
+
+    """
+
+    def __init__(self, rows: NDArray[Any], wish: Wish) -> None:
+        self._rows, self._wish = rows, wish
+        self._known: dict[Kind, Coder] = {}
+
+    def fit(self, kind: Kind, width: int) -> Coder:
+        """Return a coder of this kind, whose codes are at least this wide."""
+        known = self._known.get(kind)
+        if known is None or known.width_ < width:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of unallocated bits: trials compared what the others are worth
+                known = kind(width, self._wish.metric, seed=self._wish.seed).fit(self._rows)
+            self._known[kind] = known
+        return known
+
+    def fitted(self, candidate: Candidate, selection: Selection) -> Coder:
+        """Return the coder of a candidate, with why it was chosen."""
+        coder = self.fit(candidate.kind, candidate.width)
+        coder.selection_ = selection
+        return coder
+
+
 def _compare(
-    rows: NDArray[Any], wish: Wish, given: NDArray[Any] | None, held: Ids, order: Ids, report: Report
+    rows: NDArray[Any],
+    coders: Coders,
+    wish: Wish,
+    given: NDArray[Any] | None,
+    held: Ids,
+    order: Ids,
+    report: Report,
 ) -> tuple[list[Forecast], str]:
-    """Return the forecasts of all candidates, the best first, and why it is."""
+    """Return the forecasts of all candidates, the best first, and why it is.
+
+    Where one search alone competes with the scan, its trial is the build.
+    """
     count, features = rows.shape
     items = order[len(held) :] if given is None else order
     many = max(TRIAL_HITS // wish.k, LEAST_TRIAL_QUERIES)
     queries = (rows[np.sort(held[:many])] if given is None else given)[:many]
-    sample = _sample(rows, items[: TRIAL_ROWS[0]], queries, wish)
+    least, most = FIRST_TRIAL_ROWS
+    size = min(max(count // FIRST_TRIAL_SHARE, LEAST_ROWS_PER_HIT * wish.k, least), most, len(items))
+    sample = _sample(rows, items[:size], queries, wish)
     precise = _precise(rows, sample, wish)
     small = wish.prefer in ("memory", "build")
     candidates = [
@@ -157,9 +206,15 @@ def _compare(
     scans = [_scan_forecast(one, count, features, wish.k) for one in candidates if one.structure == "scan"]
     searched = [one for one in candidates if one.structure != "scan"]
     trials: dict[Candidate, list[Trial]] = {}
-    quick = wish.prefer == "latency"
-    if quick and wish.max_bytes is None and not any(_may_be_faster(one, scans, features, wish.k) for one in searched):
-        return _without_trials(rows, wish, precise, "no other search can be faster by a quarter than to scan all items")
+    if wish.prefer == "latency" and wish.max_bytes is None:
+        searched = [one for one in searched if _may_be_faster(one, scans, features, wish.k)]
+        if not searched:
+            reason = "no other search can be faster by a quarter than to scan all items"
+            return _without_trials(rows, wish, precise, reason)
+        if len(searched) == 1:
+            return [_untried(searched[0], count, features, wish.k), *scans], "its trial is the build"
+    widest = max(one.width for one in candidates)
+    shared = coders.fit(LinearCoder, widest) if {one.kind for one in candidates} == {LinearCoder} else None
 
     def ranked() -> tuple[list[Forecast], str]:
         forecasts = [forecast(own, count, features, wish.k) for own in trials.values()]
@@ -173,8 +228,8 @@ def _compare(
     started = time.monotonic()
     reason, chosen = "", representatives(searched)
     with Interruption() as interruption:
-        for size in TRIAL_ROWS:
-            if size > TRIAL_ROWS[0]:
+        for size in (len(sample.rows), *LATER_TRIAL_ROWS):
+            if size > len(sample.rows):
                 if size > len(items):
                     break
                 chosen = _finalists(ranked()[0], searched)
@@ -182,7 +237,7 @@ def _compare(
             budget -= sum(build_ns(one, size, features) + NS_PER_TRIAL for one in chosen)
             if budget < 0 and trials:
                 break
-            for trial in run_trials(sample, chosen, worth_trying, wish.recall, wish.seed, report):
+            for trial in run_trials(sample, chosen, worth_trying, wish.recall, wish.seed, report, shared):
                 trials.setdefault(trial.candidate, []).append(trial)
                 if wish.seconds is not None and time.monotonic() - started > wish.seconds:
                     reason = f", of what {wish.seconds:g} seconds allowed to try"
@@ -210,15 +265,13 @@ def _worth_trying(one: Candidate, trials: list[Trial], known: list[Forecast], wi
     """Return whether a candidate may be the best.
 
     A `ResidualCoder` takes longer to fit than all others together: it is tried where memory is to be saved, or where
-    nothing else reaches the target. So are lists of a `LinearCoder` beside those of a `CellCoder`, which search faster.
+    nothing else reaches the target.
     """
     reached = [trial.candidate for trial in trials if trial.reached]
     if one.kind is ResidualCoder:
         return wish.prefer == "memory" or not reached
     if wish.prefer != "latency" or wish.max_bytes is not None or any(trial.candidate == one for trial in trials):
         return True
-    if one.structure == "lists" and one.kind is LinearCoder and any(other.structure == "lists" for other in reached):
-        return False
     return _may_be_faster(one, [other for other in known if other.reached], features, wish.k)
 
 
@@ -280,16 +333,41 @@ def _scan_forecast(candidate: Candidate, count: int, features: int, k: int) -> F
     )
 
 
+def _untried(candidate: Candidate, count: int, features: int, k: int) -> Forecast:
+    """Return what a candidate may be that has no trial: as fast as the easiest data allow."""
+    return Forecast(
+        candidate,
+        recall=1.0,
+        reached=True,
+        candidates=max(count // FIRST_BUDGET_SHARE, k),
+        rerank=RERANKED_FIRST_PER_HIT * k,
+        ns=least_ns(candidate, features, k),
+        bytes_per_item=float(candidate.least_bytes(features)),
+        build_ns=build_ns(candidate, count, features),
+        trials=(),
+    )
+
+
+def _measured(index: "Index", forecast: Forecast) -> Forecast:
+    """Return the forecast with what the index was measured to be."""
+    choice, effort = index.choice, index.effort
+    assert isinstance(choice, Choice)
+    assert choice.reached is not None
+    assert choice.ns is not None
+    return replace(
+        forecast,
+        recall=choice.reached,
+        reached=choice.reached - choice.standard_error >= choice.recall,
+        candidates=forecast.candidates if effort is None else effort.candidates,
+        rerank=forecast.rerank if effort is None else effort.rerank,
+        ns=choice.ns,
+        bytes_per_item=index.nbytes / len(index),
+        trials=(len(index),),
+    )
+
+
 def _scan_ns(count: int, features: int, vectors: VectorType, k: int) -> float:
     return scan_ns(count, NS_PER_SCANNED_VALUE[vectors] * features, k)
-
-
-def _fit(rows: NDArray[Any], candidate: Candidate, wish: Wish, selection: Selection) -> Coder:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of unallocated bits: trials compared what the others are worth
-        coder = candidate.coder(wish.metric, wish.seed).fit(rows)
-    coder.selection_ = selection
-    return coder
 
 
 def _checked_attributes(attributes: Any, count: int) -> Any:

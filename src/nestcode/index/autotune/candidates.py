@@ -66,6 +66,9 @@ class Candidate:
 def list_candidates(features: int, precise: VectorType, max_bytes: float | None, *, small: bool) -> list[Candidate]:
     """Return the candidates that a bound does not rule out, the quickest to build first.
 
+    Where there is room, one coder serves all, and its widest codes search fastest: it is fitted once. The lists of a
+    `CellCoder` are faster only where an index is large enough for a graph, which mostly is faster than both.
+
     Args:
         features: of the vectors.
         precise: the vectors that are kept where there is room: those that tell neighbors apart.
@@ -77,14 +80,17 @@ def list_candidates(features: int, precise: VectorType, max_bytes: float | None,
     if max_bytes is None and not small:
         kept = [precise]
     found = [Candidate("scan", LinearCoder, _bits(SCAN_BITS, features), one) for one in kept]
-    found += [
-        Candidate("lists", kind, _bits(bits, features), one)
-        for one in kept
-        for kind in (LinearCoder, CellCoder)
-        for bits in LIST_BITS
-    ]
-    found += [Candidate("graph", LinearCoder, _bits(bits, features), one) for one in kept for bits in GRAPH_BITS]
-    if max_bytes is not None or small:
+    if max_bytes is None and not small:
+        found += [Candidate("lists", LinearCoder, _bits(LIST_BITS[-1], features), precise)]
+        found += [Candidate("graph", LinearCoder, _bits(GRAPH_BITS[-1], features), precise)]
+    else:
+        found += [
+            Candidate("lists", kind, _bits(bits, features), one)
+            for one in kept
+            for kind in (LinearCoder, CellCoder)
+            for bits in LIST_BITS
+        ]
+        found += [Candidate("graph", LinearCoder, _bits(bits, features), one) for one in kept for bits in GRAPH_BITS]
         found += [
             Candidate("lists", kind, _bits(bits, features), None)
             for kind, widths in CODE_BITS.items()

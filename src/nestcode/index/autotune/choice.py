@@ -89,6 +89,11 @@ class Forecast:
     build_ns: float
     trials: tuple[int, ...]
 
+    @property
+    def untried(self) -> bool:
+        """Whether no trial tells. A scan needs none."""
+        return not self.trials and self.candidate.structure != "scan"
+
     def __str__(self) -> str:
         recall = f"recall {self.recall:.3f}" + ("" if self.reached else ", short of the target")
         return f"{self.candidate}: {recall}, {self.ns / 1e3:,.0f} us a query, {self.bytes_per_item:,.0f} bytes an item"

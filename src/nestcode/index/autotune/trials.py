@@ -100,10 +100,11 @@ def run_trials(
     target: float,
     seed: int,
     report: Callable[[str], None],
+    fitted: Coder | None = None,
 ) -> Iterator[Trial]:
     """Yield what each candidate needs to reach the target on a sample.
 
-    One coder of each kind is fitted, and narrower codes are its prefixes.
+    One coder of each kind is fitted on the sample, unless one is given; narrower codes are its prefixes.
 
     Args:
         sample: rows and queries.
@@ -112,20 +113,21 @@ def run_trials(
         target: the recall.
         seed: of the coders.
         report: is given a line for each trial.
+        fitted: the coder of all candidates.
 
     """
-    fitted: dict[Kind, tuple[Coder, Codes]] = {}
+    coders: dict[Kind, tuple[Coder, Codes]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of unallocated bits and missed targets: what is chosen warns
         for candidate in candidates:
             if not worth(candidate):
                 continue
             kind = candidate.kind
-            if kind not in fitted:
+            if kind not in coders:
                 width = max(one.width for one in candidates if one.kind is kind)
-                coder: Coder = kind(width, sample.metric, seed=seed).fit(sample.rows)
-                fitted[kind] = coder, coder.encode(sample.rows)
-            index = _built(candidate, *fitted[kind], sample)
+                coder = kind(width, sample.metric, seed=seed).fit(sample.rows) if fitted is None else fitted
+                coders[kind] = coder, coder.encode(sample.rows)
+            index = _built(candidate, *coders[kind], sample)
             found, plan = tune(index, sample, target)
             cost = f"recall {found.recall:.3f}, {found.ns / 1e3:,.0f} us a query"
             report(f"{len(sample.rows):,} rows: {candidate}: {cost}")

@@ -8,6 +8,7 @@ const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 5;
 const LOSSY_VERSION = 4; // later ones have one more pass, of residuals
 const MAX_TABLE = 2 ** 24, MAX_PLANES = 15, MAX_NAME = 1000;
 const COEFFICIENT = 6n, STRIPS = 20n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
+const SHOWN_BPP = 1; // bits of payload per pixel of an image that is shown at its own width
 const KIND = "PictureCoder", CODEC_VERSION = 2; // of a codec in files
 
 export class InvalidInput extends Error {
@@ -17,8 +18,9 @@ export class DamagedFile extends Error {
   name = "DamagedFile";
 }
 
-/** Read a file that lies beside this one. */
+/** Read a file that lies beside this one, or in a page that has everything in it. */
 async function load(name) {
+  if (globalThis.nestFiles) return globalThis.nestFiles[name];
   const url = new URL(name, import.meta.url);
   if (url.protocol === "file:") return (await import("node:fs/promises")).readFile(url);
   const response = await fetch(url);
@@ -45,6 +47,17 @@ function lend(wasm, bytes, call) {
   } finally {
     wasm.release(at);
   }
+}
+
+/** Return an image as the ImageData that canvases draw. */
+export function toImageData({ width, height, channels, pixels }) {
+  const data = new Uint8ClampedArray(4 * width * height).fill(255);
+  const colors = channels < 3 ? [0, 0, 0] : [0, 1, 2];
+  for (let from = 0, to = 0; from < pixels.length; from += channels, to += 4) {
+    for (let i = 0; i < 3; ++i) data[to + i] = pixels[from + colors[i]];
+    if (channels % 2 === 0) data[to + 3] = pixels[from + channels - 1];
+  }
+  return new ImageData(data, width, height);
 }
 
 /** A fitted codec: the context model that images start from. */
@@ -420,6 +433,16 @@ async function findCodec(header, data, given) {
     if (codec.fingerprint === header.coder) return codec;
   }
   throw new InvalidInput(`${madeBy}, which is neither embedded nor shipped with Nestcode: give the codec`);
+}
+
+/** Return how many bytes of a stream images need that are shown at a width, in pixels of the screen. */
+export function bytesForWidth({ entries, size, payload, total }, width) {
+  const bits = entries.reduce((sum, { shape: [height, own] }) => {
+    const share = Math.min(1, width / own);
+    return sum + height * own * share * Math.sqrt(share);
+  }, 0);
+  const wanted = Math.min(payload, Math.ceil((SHOWN_BPP * bits) / 8));
+  return wanted === payload ? total : size + wanted + CRC * Math.floor(wanted / BLOCK);
 }
 
 function summary({ entries }, bits) {

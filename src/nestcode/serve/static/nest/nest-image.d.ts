@@ -2,7 +2,7 @@ import { DecodedImage } from "./nest.js";
 
 export * from "./nest.js";
 
-/** `<nest-image src="photo.nest" budget="20000" alt="…">`: an image that sharpens as its stream arrives. */
+/** `<nest-image src="photo.nest" budget="auto" alt="…">`: an image that sharpens as its stream arrives. */
 export class NestImage extends HTMLElement {
   /** The error that ended loading, or null. */
   readonly error: Error | null;

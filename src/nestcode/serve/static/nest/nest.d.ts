@@ -8,6 +8,8 @@ export interface StreamOptions {
   codec?: Uint8Array;
   /** Refuse streams that take more bytes of memory than this; by default 2 GiB. */
   limit?: number;
+  /** The first bytes of the stream, which are not requested again. */
+  start?: Uint8Array;
 }
 
 export interface DecodedImage {
@@ -41,12 +43,13 @@ export class NestStream {
   /** Open a stream at an address, or in memory. */
   static open(source: string | URL | Blob | ArrayBuffer | Uint8Array, options?: StreamOptions): Promise<NestStream>;
   /**
-   * Yield all images each time that more of the stream arrived, until `bytes` of it, header included, are decoded.
+   * Yield all images while more of the stream arrives, until `bytes` of it, header included, are decoded, or the bytes
+   * that images need which are shown `width` pixels of the screen wide.
    *
    * A later call goes on where the last one ended, or steps back without reading again, and ends the earlier calls. If a
    * block is damaged the last frame is of what precedes it, then the error is thrown.
    */
-  images(options?: { bytes?: number }): AsyncGenerator<Frame, void, undefined>;
+  images(options?: { bytes?: number; width?: number }): AsyncGenerator<Frame, void, undefined>;
   /** Stop reading and free the memory of the decoder. */
   close(): Promise<void>;
 }

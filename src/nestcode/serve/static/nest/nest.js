@@ -1,8 +1,8 @@
 // Streams of images in a browser or in Node: `NestStream`.
-import { DamagedFile, InvalidInput } from "./decoder.js";
+import { DamagedFile, InvalidInput, toImageData } from "./decoder.js";
 import { LocalStream } from "./stream.js";
 
-export { DamagedFile, InvalidInput };
+export { DamagedFile, InvalidInput, toImageData };
 
 const ERRORS = { DamagedFile, InvalidInput };
 const pending = new Map();
@@ -51,7 +51,7 @@ export class NestStream {
     return stream;
   }
 
-  /** Yield all images each time that more of the stream arrived, until `bytes` of it are decoded. */
+  /** Yield all images while more of the stream arrives, until `bytes` of it, or those that `width` needs, are decoded. */
   async *images(options = {}) {
     if (this.#local) return yield* this.#local.images(options);
     const iteration = ++next;
@@ -71,15 +71,4 @@ export class NestStream {
   async close() {
     await (this.#local ? this.#local.close() : call("close", this.#id));
   }
-}
-
-/** Return an image as the ImageData that canvases draw. */
-export function toImageData({ width, height, channels, pixels }) {
-  const data = new Uint8ClampedArray(4 * width * height).fill(255);
-  const colors = channels < 3 ? [0, 0, 0] : [0, 1, 2];
-  for (let from = 0, to = 0; from < pixels.length; from += channels, to += 4) {
-    for (let i = 0; i < 3; ++i) data[to + i] = pixels[from + colors[i]];
-    if (channels % 2 === 0) data[to + 3] = pixels[from + channels - 1];
-  }
-  return new ImageData(data, width, height);
 }

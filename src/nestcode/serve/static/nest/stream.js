@@ -1,5 +1,8 @@
 // A stream of images at an address or in memory, decoded where this file runs: in a worker of a page, or in Node.
-import { Codec, ImageStreamDecoder, InvalidInput } from "./decoder.js";
+import { Codec, ImageStreamDecoder, InvalidInput, bytesForWidth } from "./decoder.js";
+
+const FIRST_BYTES = 4096; // requested while the header, and so the number of bytes to request, is not known
+const GROWTH = 1.1; // of the bytes from one frame to the next: a frame takes as long however little arrived
 
 export class LocalStream {
   #source;
@@ -12,8 +15,9 @@ export class LocalStream {
   #turn = 0; // the latest call of images ends the earlier ones
   #step = Promise.resolve();
 
-  static async open(source, { codec, ...options } = {}) {
+  static async open(source, { codec, start, ...options } = {}) {
     const stream = new LocalStream();
+    if (start) stream.#append(start);
     stream.#source = source instanceof ArrayBuffer ? new Uint8Array(source) : source;
     stream.#options = { ...options, codec: codec ? await Codec.parse(codec) : null };
     stream.#decoder = new ImageStreamDecoder(stream.#options);
@@ -25,12 +29,13 @@ export class LocalStream {
     return stream;
   }
 
-  /** Yield all images each time that more of the stream arrived, until `bytes` of it are decoded. */
-  async *images({ bytes = Infinity } = {}) {
+  /** Yield all images while more of the stream arrives, until `bytes` of it, or those that `width` needs, are decoded. */
+  async *images({ bytes = Infinity, width = Infinity } = {}) {
     if (!(bytes >= 0)) throw new InvalidInput(`bytes must be a number of at least 0, got ${bytes}`);
+    if (!(width >= 0)) throw new InvalidInput(`width must be a number of pixels of at least 0, got ${width}`);
     const turn = ++this.#turn;
     for (let first = true; ; first = false) {
-      const step = this.#step.then(() => this.#advance(turn, bytes, first)); // one at a time
+      const step = this.#step.then(() => this.#advance(turn, bytes, width, first)); // one at a time
       this.#step = step.catch(() => {});
       const { frame, error, ended } = await step;
       if (frame) yield frame;
@@ -39,21 +44,29 @@ export class LocalStream {
     }
   }
 
+  /** Return how many bytes to decode: as far as the header, and so the bytes that a width needs, are known. */
+  #wanted(bytes, width) {
+    const { fed, header } = this.#decoder;
+    if (width === Infinity) return bytes;
+    return Math.min(bytes, header ? Math.max(fed, bytesForWidth(header, width)) : Math.max(FIRST_BYTES, 2 * fed));
+  }
+
   /** Decode what arrived, or read more; the first step has a frame even if nothing is new. */
-  async #advance(turn, bytes, first) {
+  async #advance(turn, bytes, width, first) {
     if (turn !== this.#turn) return { ended: true };
     if (bytes < this.#decoder.fed) {
       this.#decoder.close();
       this.#decoder = new ImageStreamDecoder(this.#options);
     }
     const decoder = this.#decoder;
-    const end = Math.min(bytes, this.#size);
+    const wanted = this.#wanted(bytes, width);
+    const end = Math.min(wanted, this.#size);
     let error = null;
-    if (decoder.fed < end) {
+    if (decoder.fed < end && (this.#ended || end === wanted || end >= GROWTH * decoder.fed)) {
       await decoder.feed(this.#received.subarray(decoder.fed, end)).catch((refused) => (error = refused));
     } else if (!first || !decoder.header) {
-      if (decoder.fed < bytes && !this.#ended) {
-        await this.#fetch(bytes);
+      if (decoder.fed < wanted && !this.#ended) {
+        await this.#fetch(wanted);
         return {};
       }
       if (!decoder.header) decoder.images(); // throws why there are none
