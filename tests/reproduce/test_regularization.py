@@ -45,13 +45,15 @@ def test_the_table_has_every_combination_once() -> None:
 def test_the_recall_of_neighborhoods_equals_plain_loops() -> None:
     rng = np.random.default_rng(0)
     bits, nearest = rng.random((665, 12)) < 0.5, rng.integers(600, size=(65, 4))
-    found, depth = neighborhoods(Codes.from_bits(bits[:600]), Codes.from_bits(bits[600:]), nearest)
+    found, depth, members = neighborhoods(Codes.from_bits(bits[:600]), Codes.from_bits(bits[600:]), nearest)
     shared = [[next((k for k in range(12) if one[k] != query[k]), 12) for one in bits[:600]] for query in bits[600:]]
     for place, size in enumerate(SIZES):
         lengths = [sorted(own)[-size] for own in shared]
-        inside = [np.mean([own[item] >= length for item in row])
-                  for own, length, row in zip(shared, lengths, nearest, strict=True)]  # fmt: skip
+        counts = [sum(one >= length for one in own) for own, length in zip(shared, lengths, strict=True)]
+        inside = [np.mean([own[item] >= length for item in row]) * size / count
+                  for own, length, row, count in zip(shared, lengths, nearest, counts, strict=True)]  # fmt: skip
         np.testing.assert_allclose([found[place], depth[place]], [np.mean(inside), np.mean(lengths)])
+        np.testing.assert_allclose(members[place], np.mean(counts))
 
 
 def test_an_effect_is_there_if_its_interval_excludes_0() -> None:

@@ -134,8 +134,8 @@ def encode(network: OrderedAutoencoder, X: Floats) -> Codes:
 def neighborhoods(codes: Codes, queries: Codes, nearest: NDArray[np.int64]) -> tuple[Doubles, Doubles, Doubles]:
     """Return recall, mean length and mean size of the queries' neighborhoods, by SIZES.
 
-    Recall is that of `size` members drawn at random, in expectation: codes that collapse have neighborhoods of thousands
-    of members, which contain the nearest items because they contain everything.
+    Recall is that of `size` members drawn at random, in expectation: codes that collapse have neighborhoods of
+    thousands of members, which contain the nearest items because they contain everything.
     """
     tree = PrefixTree(codes)
     hoods = [tree.neighborhood(queries, size=size) for size in SIZES]
