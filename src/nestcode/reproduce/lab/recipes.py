@@ -110,18 +110,17 @@ SINGLE = tuple(
 FIRST_ROUND = (CENTER, PAPER, *SINGLE)
 # Chosen after the first two rounds, whose best recipe had no L1 penalty and swept early: late units are swept where a
 # cosine schedule ends.
-THIRD_ROUND = tuple(
-    Recipe(**{"penalty": 0.0, "sweep_after": 0.25, **change})
-    for change in (
-        {"schedule": "constant"},
-        {"schedule": "constant", "rate": 3e-4},
-        {"schedule": "constant", "rate": 2e-3},
-        {"schedule": "constant", "sweep_after": 0.1},
-        {"sweep_after": 0.1},
-        {"rate": 3e-3},
-        {"schedule": "constant", "sweep_after": 0.1, "corruption": 0.0},
-        {"schedule": "constant", "sweep_after": 0.1, "rate": 3e-4},
-    )
+EARLY = Recipe(penalty=0.0, sweep_after=0.25)
+CONSTANT, EARLIER = replace(EARLY, schedule="constant"), replace(EARLY, schedule="constant", sweep_after=0.1)
+THIRD_ROUND = (
+    CONSTANT,
+    replace(CONSTANT, rate=3e-4),
+    replace(CONSTANT, rate=2e-3),
+    EARLIER,
+    replace(EARLY, sweep_after=0.1),
+    replace(EARLY, rate=3e-3),
+    replace(EARLIER, corruption=0.0),
+    replace(EARLIER, rate=3e-4),
 )
 
 
