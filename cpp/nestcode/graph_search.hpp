@@ -126,23 +126,21 @@ inline std::size_t insert_portable(std::uint64_t* keys, std::size_t size, std::u
 
 #if NESTCODE_X86
 // One key after the other, in blocks of eight: a key of the pool stays, is the new one, or follows its predecessor. No
-// branch depends on where a key belongs. All blocks of a small pool are read for each key; in a large one a binary
-// search takes less time than the blocks before the key's place.
+// branch depends on where a key belongs. All blocks are read for each key, so a large pool is left to binary searches.
 NESTCODE_AVX512 inline std::size_t insert_avx512(std::uint64_t* keys, std::size_t size, std::uint64_t (&found)[kDegree],
                                                  std::size_t count) {
-    constexpr std::size_t block = 8, small_pool = 192;
+    constexpr std::size_t block = 8, few = 192;
+    if (size > few) return insert_portable(keys, size, found, count);
     const __m512i visited = _mm512_set1_epi64(kVisited);
     std::size_t added = 0;
     for (std::size_t i = 0; i < count; ++i) {
         const __m512i key = _mm512_set1_epi64(static_cast<long long>(found[i])), own = _mm512_or_si512(key, visited);
-        const std::size_t first = size <= small_pool ? 0 : place_of(found[i], keys, size) / block * block;
-        const std::size_t last = size <= small_pool ? size : first;  // a known key is in the block of its place
         std::uint32_t known = 0;
-        for (std::size_t b = first; b <= last; b += block)
+        for (std::size_t b = 0; b <= size; b += block)
             known |= _mm512_cmpeq_epu64_mask(_mm512_or_si512(_mm512_load_si512(keys + b), visited), own);
         if (known != 0) continue;
         __m512i before = _mm512_setzero_si512();
-        for (std::size_t b = first; b <= size; b += block) {
+        for (std::size_t b = 0; b <= size; b += block) {
             const __m512i old = _mm512_load_si512(keys + b);
             const __m512i shifted = _mm512_alignr_epi64(old, before, block - 1);
             _mm512_store_si512(keys + b, _mm512_max_epu64(shifted, _mm512_min_epu64(old, key)));
