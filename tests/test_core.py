@@ -72,9 +72,8 @@ def test_only_the_dispatch_reads_the_processor() -> None:
 
 def test_unknown_metrics_are_refused() -> None:
     vectors, out = np.zeros((3, 2), dtype=np.float32), np.zeros((1, 2), dtype=np.float32)
-    items, none = np.array([[0, 2]]), np.zeros(0, dtype=np.float32)
     with pytest.raises(ValueError, match="metric must be one of l2, cosine and inner, got 'manhattan'"):
-        _core.rerank(vectors, vectors[:1], items, "manhattan", out, 1, none, 0.0, none)
+        _core.VectorRuns(vectors).rerank(vectors[:1], np.array([[0, 2]]), "manhattan", out, 1)
 
 
 def test_the_first_damaged_block_is_reported(tmp_path: Path) -> None:

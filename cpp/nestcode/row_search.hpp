@@ -1,10 +1,10 @@
-// Search by vectors, from rows of floats to ids and distances, nearest first:
+// Search by vectors or codes, from queries to ids and distances, nearest first:
 //
-//     row ──▶ L2-normalized, projected ──▶ candidates by inverted lists and graphs ──▶ reranked ──▶ top k
+//     query ──▶ L2-normalized, projected ──▶ candidates by inverted lists and graphs ──▶ reranked ──▶ top k
 //
-// Candidates are estimated by 4-bit fast-scan or ADC in inverted lists (search.hpp) and by walks on graphs
-// (graph_search.hpp), and reranked by stored vectors or by what their codes decode to. What else there is to rerank by
-// is left to the caller, who gets the candidates.
+// Candidates are estimated by 4-bit fast-scan, ADC or Hamming distance in inverted lists (search.hpp) and by walks on
+// graphs (graph_search.hpp). They are reranked by stored vectors, by what their codes decode to, or by the caller, who
+// is called with positions and returns distances; without any of these, estimates are final.
 //
 // More lists are probed, walks go on and more candidates are reranked as long as many of the nearest ones were found
 // late. So coarse codes cost time and not recall. All work of a query is counted: before it costs more than a scan of
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "adc.hpp"
 #include "bit_plane_sums.hpp"
 #include "graph_search.hpp"
+#include "hamming.hpp"
 #include "late_hits.hpp"
 #include "prefix_tables.hpp"
 #include "rerank.hpp"
@@ -207,14 +209,14 @@ class RowBatch {
 
 // A snapshot as searches read it. Positions count through all runs: those in inverted lists, then those with graphs.
 struct SearchedSnapshot {
-    const RowProjection* projection;
-    const ListScoring* scoring = nullptr;  // where there are lists
+    const RowProjection* projection = nullptr;  // null where queries are codes, which lists compare by Hamming distance
+    const ListScoring* scoring = nullptr;       // where there are lists
     std::vector<SearchedGraph> graphs = {};
     std::vector<IdColumn> ids = {};               // of each run
     std::vector<std::size_t> ends = {};           // of each run's positions
     const VectorRuns* vectors = nullptr;          // what candidates are reranked by,
     const CoefficientDecoder* decoder = nullptr;  // or what their codes decode to; or neither
-    std::vector<Rows> codes = {};                 // of each run, for the decoder
+    std::vector<Rows> codes = {};                 // of each run, for the decoder and for queries that are codes
 
     std::vector<ChecksumGuard*> code_guards = {};  // of codes that are mapped from files; null in memory
 
@@ -265,19 +267,72 @@ struct RowBudget {
     }
 };
 
-// Searches on one thread, batch by batch.
+// The results of queries, in their order.
+struct RowHits {
+    std::int64_t* ids;        // (queries, k), nearest first
+    float* distances;         // (queries, k)
+    std::int64_t* compared;   // items that a query was compared with, kGivenUp where a scan takes less
+    double* spent = nullptr;  // ns of a query's work, if they are wanted
+
+    RowHits from(std::size_t query, std::size_t k) const {
+        return {ids + query * k, distances + query * k, compared + query, spent == nullptr ? nullptr : spent + query};
+    }
+};
+
+// Ranks items by what only the caller has: writes the distances from some queries to `many` positions each, of which
+// those that are UINT32_MAX are none.
+using Reranker = std::function<void(std::span<const std::size_t> queries, std::size_t many,
+                                    const std::uint32_t* positions, float* distances)>;
+
+// The candidates of a query that were chosen to be reranked: from graphs, then from lists.
+struct Ranking {
+    std::vector<std::uint32_t> positions;
+    std::vector<std::int64_t> ids;
+    std::vector<float> distances;      // NaN until they are reranked
+    std::vector<std::size_t> ranks;    // by estimate, of those from lists
+    std::vector<std::size_t> pending;  // those to rerank now
+    std::size_t from_graphs = 0;
+    std::size_t taken = 0, sampled = 0;  // up to which ranks all and every kSampled-th candidate was chosen
+    // What they are chosen from: the items of least estimate in the lists that hold `listed` items.
+    std::uint64_t listed = 0;
+    std::size_t columns = 0;  // of these, that are all reranked
+    std::span<const float> estimates;
+    std::span<const std::uint32_t> listed_positions;
+    const float* list_distances = nullptr;
+    float half_way = 0;                                 // a distance that the lists of half of the budget do not exceed
+    std::vector<float> wide_estimates, wide_distances;  // where more were estimated than at first
+    std::vector<std::uint32_t> wide_positions;
+
+    // Drops all candidates but the first ones, which are those from graphs.
+    void keep(std::size_t count) {
+        ids.resize(count);
+        positions.resize(count);
+        distances.resize(count);
+        ranks.resize(count);
+        taken = sampled = 0;
+    }
+};
+
+// Searches on one thread, batch by batch:
+//
+//     begin(queries) ──▶ next(q): which candidates to rerank ──▶ rerank(q), or put(q) by the caller ─┐
+//                          ▲                                                                         │
+//                          └──────── until the nearest candidates come early, then finish(q) ◀───────┘
 class RowSearch {
   public:
+    // Of `count` queries at a time. `reranks` tells whether candidates are reranked.
     RowSearch(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget, std::size_t count,
-              Simd simd)
-        : snapshot_(snapshot),
-          selection_(selection),
-          budget_(budget),
-          simd_(simd),
-          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
+              bool reranks, Simd simd)
+        : snapshot_(snapshot), selection_(selection), budget_(budget), reranks_(reranks), simd_(simd) {
+        if (!reranks) {
+            budget_.reranked = budget.k;
+            budget_.reranks_more = false;
+        }
+        if (snapshot.projection != nullptr)
+            batch_.emplace(*snapshot.projection, std::min(count, RowBatch::kBatch), simd);
         if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
-        const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
-        if (snapshot.scoring != nullptr) list_columns_ = columns_to_keep(budget.reranked);
+        const std::size_t from_graphs = std::min<std::size_t>(budget_.reranked, budget.graphs);
+        if (!selection.segments.empty()) list_columns_ = columns_to_keep(budget_.reranked);
         columns_ = list_columns_;
         for (const SearchedGraph& graph : snapshot.graphs) {
             graph_columns_.push_back(graph.vectors != nullptr ? budget.k : from_graphs);
@@ -285,48 +340,72 @@ class RowSearch {
         }
     }
 
-    // Candidates of a query.
-    std::size_t columns() const { return columns_; }
-
-    // Writes the hits of rows, (count, features), at most kBatch of them; returns false if they are not to be trusted.
-    template <class Real>
-    bool search(const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared,
-                double* spent) {
-        if (!batch_.prepare(rows, count)) return false;
-        find(count, compared);
-        for (std::size_t q = 0; q < count; ++q) {
-            if (compared[q] != kGivenUp && !rerank_enough(q, count, compared[q])) compared[q] = kGivenUp;
-            if (spent != nullptr) spent[q] = spent_[q];
-            if (compared[q] == kGivenUp) continue;
-            // Distances that exceed float32 come in no order.
-            constexpr float largest = std::numeric_limits<float>::max();
-            if (!std::ranges::all_of(near_, [](float distance) { return distance < largest; })) return false;
-            select_top_k(near_.data(), ids_.data(), false, 1, ids_.size(), budget_.k, distances + q * budget_.k,
-                         ids + q * budget_.k, 1);
+    // Finds the candidates of at most kBatch queries: rows, (count, features), or codes; returns false if a row is not
+    // finite, or distances to it exceed float32.
+    template <class Query>
+    bool begin(const Query* queries, std::size_t count, const RowHits& hits) {
+        if constexpr (std::is_same_v<Query, std::uint8_t>) {
+            const std::size_t bytes = snapshot_.codes.front().bytes;
+            codes_ = {queries, count, bytes, static_cast<std::ptrdiff_t>(bytes)};
+        } else if (!batch_->prepare(queries, count)) {
+            return false;
         }
+        count_ = count;
+        hits_ = hits;
+        find(count, hits.compared);
         return true;
     }
 
-    // Writes the estimates and positions of the candidates, (count, columns): those of lists, which the caller reranks
-    // some of, then of each graph, in order; missing ones come last, at position UINT32_MAX.
-    template <class Real>
-    bool candidates(const Real* rows, std::size_t count, float* scores, std::uint32_t* positions,
-                    std::int64_t* compared) {
-        if (!batch_.prepare(rows, count)) return false;
-        find(count, compared);
-        for (std::size_t q = 0; q < count; ++q, scores += columns_, positions += columns_) {
-            const auto copy = [&](std::size_t column, std::size_t many, std::uint32_t offset) {
-                const std::size_t own = count * column + q * many;
-                std::copy_n(scores_.data() + own, many, scores + column);
-                for (std::size_t i = 0; i < many; ++i)
-                    positions[column + i] =
-                        positions_[own + i] == UINT32_MAX ? UINT32_MAX : positions_[own + i] + offset;
-            };
-            copy(0, list_columns_, 0);
-            std::size_t column = list_columns_;
-            for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++])
-                copy(column, graph_columns_[g], snapshot_.graphs[g].offset);
+    // Chooses the first candidates of a query.
+    void start(std::size_t q, Ranking& own) const {
+        own.listed = budget_.listed;
+        own.columns = budget_.reranked;
+        own.estimates = {scores_.data() + q * list_columns_, list_columns_};
+        own.listed_positions = {positions_.data() + q * list_columns_, list_columns_};
+        own.list_distances = list_distances_.data() + q * selection_.list_sizes.size();
+        if (list_columns_ != 0) own.half_way = half_way_[q];
+        take_from_graphs(q, own);
+        take_listed(own);
+    }
+
+    // Returns whether there are candidates to rerank now, and pays for them. If not, the query is done, or given up.
+    bool next(std::size_t q, Ranking& own) {
+        while (hits_.compared[q] != kGivenUp) {
+            own.pending.clear();
+            for (std::size_t i = 0; i < own.distances.size(); ++i)
+                if (std::isnan(own.distances[i])) own.pending.push_back(i);
+            const std::size_t many = own.pending.size();
+            if (many == 0 && !goes_on(q, own)) return false;
+            if (many == 0) continue;
+            if (budget_.left(spent_[q], budget_.ns_per_reranked) < many) break;
+            spent_[q] += budget_.ns_per_reranked * static_cast<double>(many);
+            return true;
         }
+        hits_.compared[q] = kGivenUp;
+        return false;
+    }
+
+    // Computes the distances of the candidates to rerank.
+    void rerank(std::size_t q, Ranking& own) {
+        if (snapshot_.decoder != nullptr) return rerank_codes(q, own);
+        const auto position = [&](std::size_t i) { return own.positions[own.pending[i]]; };
+        (*sums_)(batch_->features(q), own.pending.size(), position, [&](std::size_t i, const RowSums& sums) {
+            own.distances[own.pending[i]] = metric() == Metric::l2      ? sums.norm
+                                            : metric() == Metric::inner ? -sums.product
+                                                                        : cosine_distance(q, position(i), sums);
+        });
+    }
+
+    // Writes the hits of a query, unless it was given up; returns false if they are not to be trusted.
+    bool finish(std::size_t q, const Ranking& own) const {
+        if (hits_.spent != nullptr) hits_.spent[q] = spent_[q];
+        if (hits_.compared[q] == kGivenUp) return true;
+        // Distances that exceed float32 come in no order.
+        constexpr float largest = std::numeric_limits<float>::max();
+        if (!std::ranges::all_of(own.distances, [](float distance) { return distance < largest; })) return false;
+        const RowHits hits = hits_.from(q, budget_.k);
+        select_top_k(own.distances.data(), own.ids.data(), false, 1, own.ids.size(), budget_.k, hits.distances,
+                     hits.ids, 1);
         return true;
     }
 
@@ -341,7 +420,7 @@ class RowSearch {
         passed_.resize(count);
         spent_.assign(count, 0);
         std::fill_n(compared, count, 0);
-        if (snapshot_.scoring != nullptr) {
+        if (!selection_.segments.empty()) {
             list_distances_.resize(count * selection_.list_sizes.size());
             half_way_.assign(count, std::numeric_limits<float>::infinity());
             estimate_lists(0, count, budget_.listed,
@@ -355,7 +434,7 @@ class RowSearch {
             most_visited_.resize(count);
             for (std::size_t q = 0; q < count; ++q)
                 most_visited_[q] = compared[q] == kGivenUp ? 0 : budget_.left(spent_[q], budget_.ns_per_visited);
-            graph.search(metric(), batch_.features(0), count, budget_.graphs, {most_visited_, budget_.widens},
+            graph.search(metric(), batch_->features(0), count, budget_.graphs, {most_visited_, budget_.widens},
                          {selection_.graphs[g], graph.duplicates},
                          {graph_columns_[g], scores_.data() + count * column, positions_.data() + count * column,
                           visited_.data(), nullptr, nullptr, passed_.data()},
@@ -370,6 +449,22 @@ class RowSearch {
     // Writes the best of queries `first` to `first + count` by inverted lists that hold so many candidates.
     void estimate_lists(std::size_t first, std::size_t count, std::uint64_t candidates, const SearchResults& results) {
         const ListBudget budget{candidates, budget_.left(spent_[first], budget_.ns_per_estimated)};
+        if (snapshot_.projection == nullptr)
+            hamming(first, count, budget, results);
+        else
+            estimate_rows(first, count, budget, results);
+        for (std::size_t q = 0; q < count; ++q)
+            spent_[first + q] += budget_.ns_per_estimated * static_cast<double>(results.passed[q]);
+    }
+
+    void hamming(std::size_t first, std::size_t count, const ListBudget& budget, const SearchResults& results) const {
+        const HammingKernel kernel = hamming_kernel(simd_);
+        const Rows codes = codes_.slice(first, first + count);
+        probe(count, 0, PrefixHammingDistances{codes, std::countr_zero(selection_.list_sizes.size())}, budget, results,
+              [&](std::size_t q) { return HammingScorer{kernel, codes[q]}; });
+    }
+
+    void estimate_rows(std::size_t first, std::size_t count, const ListBudget& budget, const SearchResults& results) {
         const ListScoring& scoring = *snapshot_.scoring;
         const RowProjection& projection = *snapshot_.projection;
         const bool by_angle = metric() == Metric::cosine;
@@ -380,10 +475,10 @@ class RowSearch {
         fine_.resize(count * scoring.fine_parts.count());
         estimating_.assign(count * projection.count, 0);
         for (std::size_t q = 0; q < count; ++q) {
-            const float *coefficients = batch_.coefficients(first + q), *products = batch_.coarse_products(first + q);
+            const float *coefficients = batch_->coefficients(first + q), *products = batch_->coarse_products(first + q);
             for (std::size_t c = 0; c < scoring.coarse; ++c)
                 coarse_[q * scoring.coarse + c] = products[c] + scoring.coarse_offsets[c];
-            if (by_angle) offsets_[q] = batch_.mean_product(first + q);
+            if (by_angle) offsets_[q] = batch_->mean_product(first + q);
             for (std::size_t d = 0; d < dims; ++d)
                 fine_rows_[q * dims + d] = coefficients[d] + (by_angle ? projection.mean_coefficients[d] : 0);
             std::copy_n(coefficients, projection.used, estimating_.data() + q * projection.count);
@@ -399,12 +494,10 @@ class RowSearch {
             fastscan(first, count, centroids, budget, results);
         else
             adc(count, centroids, budget, results);
-        for (std::size_t q = 0; q < count; ++q)
-            spent_[first + q] += budget_.ns_per_estimated * static_cast<double>(results.passed[q]);
     }
 
-    template <class ScorerOf>
-    void probe(std::size_t count, int fine_bits, const CentroidDistances& centroids, const ListBudget& budget,
+    template <class Centroids, class ScorerOf>
+    void probe(std::size_t count, int fine_bits, const Centroids& centroids, const ListBudget& budget,
                const SearchResults& results, const ScorerOf& scorer_of) const {
         nestcode::search(selection_.segments, selection_.list_sizes, count, budget, fine_bits, results, 1, centroids,
                          scorer_of);
@@ -432,7 +525,7 @@ class RowSearch {
                 metric(),
                 centroids.coarse_products + q * scoring.coarse,
                 scoring.norms,
-                projection.normalized ? projection.mean_square - 2 * batch_.mean_product(first + q) : 0};
+                projection.normalized ? projection.mean_square - 2 * batch_->mean_product(first + q) : 0};
         });
     }
 
@@ -447,51 +540,55 @@ class RowSearch {
         });
     }
 
-    // Reranks the candidates of a query, and more of them, or of more lists, while many of the nearest come late;
-    // returns false where that would exceed the budget.
-    bool rerank_enough(std::size_t q, std::size_t count, std::int64_t& compared) {
-        const std::size_t lists = selection_.list_sizes.size();
-        const std::uint32_t* positions = positions_.data() + q * list_columns_;
-        const float* scores = scores_.data() + q * list_columns_;
-        const float *distances = list_distances_.data() + q * lists, *half_way = half_way_.data() + q;
-        std::uint64_t listed = budget_.listed;
-        std::size_t columns = budget_.reranked, room = list_columns_;
-        take_from_graphs(q, count);
-        for (;;) {
-            take_listed({positions, room}, columns);
-            if (!rerank(q)) return false;
-            if (!budget_.reranks_more || room == 0) return true;
-            const bool all = positions[room - 1] == UINT32_MAX;  // candidates of these lists
-            if ((!all && ends_in_ties({scores, room})) ||
-                many_late(0, [&](std::size_t i) { return ranks_[i] < columns; })) {
-                columns *= kWiden;
-                if (columns_to_keep(columns, kAhead / kWiden) <= room || all) continue;
-            } else if (listed < budget_.most_listed && lists > 1 && many_late(kLateProbed, [&](std::size_t i) {
-                           return i < from_graphs_ || distances[list_of(found_[i])] <= *half_way;
-                       })) {
-                listed *= kProbe;
-                keep(from_graphs_);
-            } else {
+    // Chooses more candidates of a query, or candidates of more lists, while many of the nearest come late; returns
+    // false where they do not.
+    bool goes_on(std::size_t q, Ranking& own) {
+        const std::size_t lists = selection_.list_sizes.size(), room = own.estimates.size();
+        if (!budget_.reranks_more || room == 0) return false;
+        const bool all = own.listed_positions.back() == UINT32_MAX;  // candidates of these lists
+        if ((!all && ends_in_ties(own.estimates)) ||
+            many_late(own, 0, [&](std::size_t i) { return own.ranks[i] < own.columns; })) {
+            own.columns *= kWiden;
+            if (all || columns_to_keep(own.columns, kAhead / kWiden) <= room) {
+                take_listed(own);
                 return true;
             }
-            room = columns_to_keep(columns);
-            wide_scores_.resize(room);
-            wide_positions_.resize(room);
-            wide_distances_.resize(lists);
-            std::int64_t again = 0;
-            estimate_lists(q, 1, listed,
-                           {room, wide_scores_.data(), wide_positions_.data(), &again, wide_distances_.data(),
-                            &wide_half_way_, passed_.data()});
-            if (again == kGivenUp) return false;
-            compared += again - in_lists_[q];
-            in_lists_[q] = again;
-            scores = wide_scores_.data();
-            positions = wide_positions_.data();
-            distances = wide_distances_.data();
-            half_way = &wide_half_way_;
-            for (std::size_t i = from_graphs_; i < found_.size(); ++i)
-                if (positions[ranks_[i]] != found_[i]) keep(from_graphs_);  // others of equal estimates
+        } else if (own.listed < budget_.most_listed && lists > 1 && many_late(own, kLateProbed, [&](std::size_t i) {
+                       return i < own.from_graphs || own.list_distances[list_of(own.positions[i])] <= own.half_way;
+                   })) {
+            own.listed *= kProbe;
+            own.keep(own.from_graphs);
+        } else {
+            return false;
         }
+        return estimate_more(q, own);
+    }
+
+    // Estimates a query's lists again, of which there are more, or more candidates are kept. Gives the query up where
+    // that would exceed the budget.
+    bool estimate_more(std::size_t q, Ranking& own) {
+        const std::size_t room = columns_to_keep(own.columns);
+        own.wide_estimates.resize(room);
+        own.wide_positions.resize(room);
+        own.wide_distances.resize(selection_.list_sizes.size());
+        std::int64_t again = 0;
+        estimate_lists(q, 1, own.listed,
+                       {room, own.wide_estimates.data(), own.wide_positions.data(), &again, own.wide_distances.data(),
+                        &own.half_way, passed_.data()});
+        if (again == kGivenUp) {
+            hits_.compared[q] = kGivenUp;
+            return false;
+        }
+        hits_.compared[q] += again - in_lists_[q];
+        in_lists_[q] = again;
+        own.estimates = own.wide_estimates;
+        own.listed_positions = own.wide_positions;
+        own.list_distances = own.wide_distances.data();
+        for (std::size_t i = own.from_graphs; i < own.positions.size(); ++i)
+            if (own.wide_positions[own.ranks[i]] != own.positions[i])  // others of equal estimates
+                own.keep(own.from_graphs);
+        take_listed(own);
+        return true;
     }
 
     // How many estimates are kept where `columns` are reranked: those that the sample is drawn from. Beyond what the
@@ -504,8 +601,8 @@ class RowSearch {
     }
 
     template <class Early>
-    bool many_late(double share, const Early& early) {
-        return finds_many_late(near_, budget_.k, share, early, sorted_);
+    bool many_late(const Ranking& own, double share, const Early& early) {
+        return finds_many_late(own.distances, budget_.k, share, early, sorted_);
     }
 
     // The inverted list of an item.
@@ -519,85 +616,59 @@ class RowSearch {
                1;
     }
 
-    // Drops all candidates but the first ones, which are those from graphs.
-    void keep(std::size_t count) {
-        ids_.resize(count);
-        found_.resize(count);
-        near_.resize(count);
-        ranks_.resize(count);
-        taken_ = sampled_ = 0;
+    static void take(Ranking& own, std::uint32_t position, std::int64_t id, float distance, std::size_t rank = 0) {
+        own.positions.push_back(position);
+        own.ids.push_back(id);
+        own.distances.push_back(distance);
+        own.ranks.push_back(rank);
     }
 
-    void take(std::uint32_t position, float distance, std::size_t rank = 0) {
-        found_.push_back(position);
-        ids_.push_back(snapshot_.id_at(position));
-        near_.push_back(distance);
-        ranks_.push_back(rank);
-    }
+    // The distance of a candidate that was not reranked.
+    float unranked(float estimate) const { return reranks_ ? std::numeric_limits<float>::quiet_NaN() : estimate; }
 
-    // Collects the positions and ids of a query's candidates from graphs, and the distances that a walk computed from
-    // the same float16; the others are NaN.
-    void take_from_graphs(std::size_t q, std::size_t count) {
-        keep(0);
+    // Chooses a query's candidates from graphs, with the distances that a walk computed from the same float16.
+    void take_from_graphs(std::size_t q, Ranking& own) const {
+        own.keep(0);
         std::size_t column = list_columns_;
         for (std::size_t g = 0; g < snapshot_.graphs.size(); column += graph_columns_[g++]) {
             const SearchedGraph& graph = snapshot_.graphs[g];
             const bool compared = snapshot_.vectors != nullptr && graph.compares_halves();
-            const std::size_t first = count * column + q * graph_columns_[g];
+            const std::size_t first = count_ * column + q * graph_columns_[g];
             for (std::size_t i = first; i < first + graph_columns_[g] && positions_[i] != UINT32_MAX; ++i) {
                 const std::uint32_t position = positions_[i] + graph.offset;
-                take(position, compared ? std::max(scores_[i], 0.0f) : std::numeric_limits<float>::quiet_NaN());
+                take(own, position, snapshot_.id_at(position),
+                     compared ? std::max(scores_[i], 0.0f) : unranked(scores_[i]));
                 if (compared) snapshot_.vectors->touch(position);
             }
         }
-        from_graphs_ = found_.size();
+        own.from_graphs = own.positions.size();
     }
 
-    // Adds candidates from lists that were not added before: the first `columns`, and a sample of the others.
-    void take_listed(std::span<const std::uint32_t> positions, std::size_t columns) {
+    // Chooses candidates from lists that were not chosen before: the first ones, and a sample of the others.
+    void take_listed(Ranking& own) const {
+        const std::size_t room = own.estimates.size();
         const auto take_at = [&](std::size_t rank) {
-            if (positions[rank] != UINT32_MAX) take(positions[rank], std::numeric_limits<float>::quiet_NaN(), rank);
+            const std::uint32_t position = own.listed_positions[rank];
+            if (position != UINT32_MAX)
+                take(own, position, snapshot_.id_at(position), unranked(own.estimates[rank]), rank);
         };
-        for (; taken_ < std::min(columns, positions.size()); ++taken_)
-            if (taken_ >= sampled_ || taken_ % kSampled != 0) take_at(taken_);
-        sampled_ = std::max(sampled_, (taken_ + kSampled - 1) / kSampled * kSampled);
-        for (; sampled_ < positions.size(); sampled_ += kSampled) take_at(sampled_);
-    }
-
-    // Computes the distances that are NaN; returns false where that would exceed the budget.
-    bool rerank(std::size_t q) {
-        order_.clear();
-        for (std::size_t i = 0; i < found_.size(); ++i)
-            if (std::isnan(near_[i])) order_.push_back(static_cast<std::int64_t>(i));
-        if (order_.empty()) return true;
-        if (budget_.left(spent_[q], budget_.ns_per_reranked) < order_.size()) return false;
-        spent_[q] += budget_.ns_per_reranked * static_cast<double>(order_.size());
-        if (snapshot_.decoder != nullptr) {
-            rerank_codes(q, static_cast<std::size_t>(order_[0]));
-            return true;
-        }
-        const auto own = [&](std::size_t i) { return static_cast<std::size_t>(order_[i]); };
-        (*sums_)(
-            batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
-            [&](std::size_t i, const RowSums& sums) {
-                near_[own(i)] = metric() == Metric::l2      ? sums.norm
-                                : metric() == Metric::inner ? -sums.product
-                                                            : cosine_distance(q, found_[own(i)], sums);
-            });
-        return true;
+        for (; own.taken < std::min(own.columns, room); ++own.taken)
+            if (own.taken >= own.sampled || own.taken % kSampled != 0) take_at(own.taken);
+        own.sampled = std::max(own.sampled, (own.taken + kSampled - 1) / kSampled * kSampled);
+        for (; own.sampled < room; own.sampled += kSampled) take_at(own.sampled);
     }
 
     float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
         if (sums.norm > 1e-30f && sums.norm < 1e30f) return std::max(2 - 2 * sums.product / std::sqrt(sums.norm), 0.0f);
-        return cosine_distance_in_double(batch_.features(q), sums_->row(position), snapshot_.vectors->features, {}, 0);
+        return cosine_distance_in_double(batch_->features(q), sums_->row(position), snapshot_.vectors->features, {}, 0);
     }
 
-    // Those of all candidates from `begin` on.
-    void rerank_codes(std::size_t q, std::size_t begin) {
+    // Those to rerank are the last ones.
+    void rerank_codes(std::size_t q, Ranking& own) {
         const RowProjection& projection = *snapshot_.projection;
         const std::size_t directions = snapshot_.decoder->directions;
-        const float* coefficients = batch_.coefficients(q);
-        rest_ = batch_.mean_product(q);
+        const float* coefficients = batch_->coefficients(q);
+        rest_ = batch_->mean_product(q);
         around_zero_.assign(coefficients, coefficients + directions);
         if (metric() == Metric::cosine) {
             const auto scale = static_cast<float>(1 / projection.unit);
@@ -606,16 +677,16 @@ class RowSearch {
                 around_zero_[d] = scale * (coefficients[d] + projection.mean_coefficients[d]);
                 rest_ -= around_zero_[d] * projection.mean_coefficients[d];
             }
-            if (batch_.square(q) == 0) {  // the rest of rounding
+            if (batch_->square(q) == 0) {  // the rest of rounding
                 std::ranges::fill(around_zero_, 0.0f);
                 rest_ = 0;
             }
         }
-        if (!rerank_bit_planes(q, begin)) rerank_decoded(q, begin);
+        if (!rerank_bit_planes(q, own)) rerank_decoded(q, own);
     }
 
     // Ranks codes without decoding them, and returns false where that is not possible.
-    bool rerank_bit_planes(std::size_t q, std::size_t begin) {
+    bool rerank_bit_planes(std::size_t q, Ranking& own) {
         const RowProjection& projection = *snapshot_.projection;
         const CoefficientDecoder& decoder = *snapshot_.decoder;
         const BitPlaneKernel kernel = bit_plane_kernel(simd_);
@@ -627,12 +698,12 @@ class RowSearch {
         if (squares)
             for (std::size_t d = 0; d < decoder.directions; ++d) shifts_[d] = -around_zero_[d];
         const ShiftedQuery query{around_zero_.data(), shifts_.data()};
-        const float outside = by_angle ? projection.mean_outside : squares ? batch_.outside(q) : 0;
+        const float outside = by_angle ? projection.mean_outside : squares ? batch_->outside(q) : 0;
         packed_.resize(bytes * kLanes);
-        for (std::size_t first = begin; first < found_.size(); first += kLanes) {
-            const std::size_t many = std::min(kLanes, found_.size() - first);
+        for (std::size_t first = own.pending[0]; first < own.positions.size(); first += kLanes) {
+            const std::size_t many = std::min(kLanes, own.positions.size() - first);
             for (std::size_t i = 0; i < many; ++i) {
-                const std::uint8_t* code = code_of(found_[first + i]);
+                const std::uint8_t* code = code_of(own.positions[first + i]);
                 for (std::size_t b = 0; b < bytes; ++b) packed_[b * kLanes + i] = code[b];
             }
             float products[kLanes], norms[kLanes];
@@ -640,9 +711,9 @@ class RowSearch {
             for (std::size_t i = 0; i < many; ++i) {
                 const float norm = norms[i] + outside, product = products[i] + rest_;
                 if (by_angle && !(norm > 1e-30f && norm < 1e30f)) return false;
-                near_[first + i] = squares    ? norm
-                                   : by_angle ? std::max(2 - 2 * product / std::sqrt(norm), 0.0f)
-                                              : -product;
+                own.distances[first + i] = squares    ? norm
+                                           : by_angle ? std::max(2 - 2 * product / std::sqrt(norm), 0.0f)
+                                                      : -product;
             }
         }
         return true;
@@ -656,94 +727,147 @@ class RowSearch {
         return code;
     }
 
-    void rerank_decoded(std::size_t q, std::size_t begin) {
+    void rerank_decoded(std::size_t q, Ranking& own) {
         const RowProjection& projection = *snapshot_.projection;
         const CoefficientDecoder& decoder = *snapshot_.decoder;
-        const std::size_t many = found_.size() - begin, directions = decoder.directions;
+        const std::size_t many = own.pending.size(), directions = decoder.directions;
         const std::size_t bytes = snapshot_.codes.front().bytes;
         packed_.resize(many * bytes);
         for (std::size_t i = 0; i < many; ++i)
-            std::copy_n(code_of(found_[begin + i]), bytes, packed_.data() + i * bytes);
+            std::copy_n(code_of(own.positions[own.pending[i]]), bytes, packed_.data() + i * bytes);
         decoded_.resize(many * directions);
         decoder({packed_.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)}, decoded_.data());
         if (metric() == Metric::l2) {
-            const float outside = batch_.outside(q);
+            const float outside = batch_->outside(q);
             for (std::size_t i = 0; i < many; ++i)
-                near_[begin + i] =
+                own.distances[own.pending[i]] =
                     squared_distance(around_zero_.data(), decoded_.data() + i * directions, directions) + outside;
             return;
         }
         order_.resize(many);
-        for (std::size_t i = 0; i < many; ++i) order_[i] = static_cast<std::int64_t>(i);
+        std::iota(order_.begin(), order_.end(), std::int64_t{0});
         Complement complement{nullptr, 0, &rest_};
         if (metric() == Metric::cosine) complement = {projection.mean_coefficients, projection.mean_outside, &rest_};
         nestcode::rerank(MatrixReader{decoded_.data(), directions}, around_zero_.data(), 1, order_.data(), many,
-                         metric(), complement, near_.data() + begin, 1);
+                         metric(), complement, own.distances.data() + own.pending[0], 1);
     }
 
     const SearchedSnapshot& snapshot_;
     const Selection& selection_;
-    const RowBudget& budget_;
+    RowBudget budget_;
+    const bool reranks_;
     const Simd simd_;
-    RowBatch batch_;
+    std::optional<RowBatch> batch_;  // of rows
+    Rows codes_ = {};                // or the queries' codes
     std::optional<VectorSums> sums_;
-    std::size_t columns_ = 0, list_columns_ = 0, from_graphs_ = 0;
+    RowHits hits_ = {};
+    std::size_t count_ = 0, columns_ = 0, list_columns_ = 0;
     float rest_ = 0;  // what inner products with coefficients lack
     std::vector<std::size_t> graph_columns_;
-    std::vector<float> scores_, wide_scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, near_,
-        decoded_, around_zero_, shifts_;
-    std::vector<std::uint32_t> positions_, wide_positions_, found_;
-    std::vector<float> list_distances_, half_way_, wide_distances_, sorted_;
-    float wide_half_way_ = 0;
-    std::vector<std::size_t> ranks_;       // of candidates from lists by their estimates, 0 of those from graphs
-    std::size_t taken_ = 0, sampled_ = 0;  // up to which ranks all and every kSampled-th candidate was added
-    std::vector<std::int64_t> visited_, in_lists_, ids_, order_;
+    std::vector<float> scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, decoded_, around_zero_,
+        shifts_, list_distances_, half_way_, sorted_;
+    std::vector<std::uint32_t> positions_;
+    std::vector<std::int64_t> visited_, in_lists_, order_;
     std::vector<std::uint64_t> passed_;
     std::vector<std::size_t> most_visited_;
     std::vector<double> spent_;  // ns of each query's work so far
     std::vector<std::uint8_t> packed_;
 };
 
-// Calls act(search, first row, count) for batches of rows on several threads, until it returns false. Returns whether
-// it never did, and all that was read is undamaged.
-template <class Act>
-bool for_each_batch(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
-                    std::size_t count, Simd simd, std::size_t threads, const Act& act) {
+// Searches for `count` of the queries with a reranker, which is called on this thread with the candidates of all of
+// them at once.
+template <class Query>
+bool search_with(const Reranker& rerank, const SearchedSnapshot& snapshot, const Selection& selection,
+                 const RowBudget& budget, const Query* queries, std::size_t width, std::size_t begin, std::size_t count,
+                 const RowHits& hits, Simd simd, std::size_t threads) {
+    constexpr std::size_t batch = RowBatch::kBatch, most_positions = 1 << 18;  // of a call
+    std::vector<std::unique_ptr<RowSearch>> searches((count + batch - 1) / batch);
+    std::vector<Ranking> rankings(count);
+    std::vector<std::uint8_t> waits(count);
     std::atomic<bool> done = true;
-    parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
-        RowSearch search(snapshot, selection, budget, end - begin, simd);
-        for (std::size_t q = begin; q < end && done; q += RowBatch::kBatch)
-            if (!act(search, q, std::min(RowBatch::kBatch, end - q))) done = false;
+    const auto for_each_query = [&](const auto& act) {  // act(search, query, its number there)
+        parallel_for(searches.size(), 1, threads, [&](std::size_t from, std::size_t to) {
+            for (std::size_t q = from * batch; q < std::min(to * batch, count); ++q)
+                act(*searches[q / batch], q, q % batch);
+        });
+    };
+    parallel_for(searches.size(), 1, threads, [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = from; i < to; ++i) {
+            const std::size_t first = i * batch, many = std::min(batch, count - first);
+            searches[i] = std::make_unique<RowSearch>(snapshot, selection, budget, many, true, simd);
+            if (!searches[i]->begin(queries + (begin + first) * width, many, hits.from(begin + first, budget.k)))
+                done = false;
+        }
     });
-    return done && !snapshot.damaged() && !selection.damaged();
+    if (!done) return false;
+    for_each_query([&](RowSearch& search, std::size_t q, std::size_t own) {
+        search.start(own, rankings[q]);
+        waits[q] = search.next(own, rankings[q]);
+    });
+    std::vector<std::size_t> called;
+    std::vector<std::uint32_t> positions;
+    std::vector<float> distances;
+    for (;;) {
+        std::size_t many = 0;
+        called.clear();
+        for (std::size_t q = 0; q < count; ++q) {
+            const std::size_t wider = std::max(many, rankings[q].pending.size());
+            if (!waits[q] || (!called.empty() && (called.size() + 1) * wider > most_positions)) continue;
+            called.push_back(begin + q);
+            many = wider;
+        }
+        if (called.empty()) break;
+        positions.assign(called.size() * many, UINT32_MAX);
+        distances.resize(positions.size());
+        for (std::size_t c = 0; c < called.size(); ++c) {
+            const Ranking& own = rankings[called[c] - begin];
+            for (std::size_t i = 0; i < own.pending.size(); ++i)
+                positions[c * many + i] = own.positions[own.pending[i]];
+        }
+        rerank(called, many, positions.data(), distances.data());
+        for (std::size_t c = 0; c < called.size(); ++c) {
+            Ranking& own = rankings[called[c] - begin];
+            for (std::size_t i = 0; i < own.pending.size(); ++i)
+                own.distances[own.pending[i]] = clamp_to_finite(distances[c * many + i]);
+            own.pending.clear();
+        }
+        for_each_query([&](RowSearch& search, std::size_t q, std::size_t own) {
+            if (waits[q] && rankings[q].pending.empty()) waits[q] = search.next(own, rankings[q]);
+        });
+    }
+    for_each_query([&](RowSearch& search, std::size_t q, std::size_t own) {
+        if (!search.finish(own, rankings[q])) done = false;
+    });
+    return done;
 }
 
-// Writes the k nearest items of each row, (count, k), nearest first, how many items each was compared with, kGivenUp
-// where a scan takes less, and what its work cost, unless `spent` is null. Returns false, with nothing to be trusted,
-// if a row or a distance exceeds float32, or what was read is damaged.
-template <class Real>
+// Writes the k nearest items of each query, which are rows, (count, features), or codes: `width` values each. Returns
+// false, with nothing to be trusted, if a row or a distance exceeds float32, or what was read is damaged.
+template <class Query>
 bool search_rows(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
-                 const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared,
-                 double* spent, Simd simd, std::size_t threads) {
-    const std::size_t features = snapshot.projection->features();
-    const auto act = [&](RowSearch& search, std::size_t q, std::size_t many) {
-        return search.search(rows + q * features, many, ids + q * budget.k, distances + q * budget.k, compared + q,
-                             spent == nullptr ? nullptr : spent + q);
-    };
-    return for_each_batch(snapshot, selection, budget, count, simd, threads, act);
-}
-
-// Writes the estimates and positions of each row's candidates, (count, columns), for the caller to rerank.
-template <class Real>
-bool find_candidates(const SearchedSnapshot& snapshot, const Selection& selection, const RowBudget& budget,
-                     const Real* rows, std::size_t count, float* scores, std::uint32_t* positions,
-                     std::int64_t* compared, Simd simd, std::size_t threads) {
-    const std::size_t features = snapshot.projection->features();
-    const auto act = [&](RowSearch& search, std::size_t q, std::size_t many) {
-        const std::size_t first = q * search.columns();
-        return search.candidates(rows + q * features, many, scores + first, positions + first, compared + q);
-    };
-    return for_each_batch(snapshot, selection, budget, count, simd, threads, act);
+                 const Query* queries, std::size_t width, std::size_t count, const RowHits& hits,
+                 const Reranker& rerank, Simd simd, std::size_t threads) {
+    constexpr std::size_t together = 256;  // queries whose candidates a reranker has at once
+    std::atomic<bool> done = true;
+    const bool reranks = snapshot.vectors != nullptr || snapshot.decoder != nullptr;
+    for (std::size_t q = 0; rerank && q < count && done; q += together)
+        done = search_with(rerank, snapshot, selection, budget, queries, width, q, std::min(together, count - q), hits,
+                           simd, threads);
+    if (!rerank)
+        parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
+            RowSearch search(snapshot, selection, budget, end - begin, reranks, simd);
+            Ranking ranking;
+            for (std::size_t first = begin; first < end && done; first += RowBatch::kBatch) {
+                const std::size_t many = std::min(RowBatch::kBatch, end - first);
+                if (!search.begin(queries + first * width, many, hits.from(first, budget.k))) done = false;
+                for (std::size_t q = 0; q < many && done; ++q) {
+                    search.start(q, ranking);
+                    while (search.next(q, ranking)) search.rerank(q, ranking);
+                    if (!search.finish(q, ranking)) done = false;
+                }
+            }
+        });
+    return done && !snapshot.damaged() && !selection.damaged();
 }
 
 }  // namespace nestcode

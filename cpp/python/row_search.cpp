@@ -167,13 +167,6 @@ struct PyCoefficientDecoder {
 
 struct PyRowBudget {
     nestcode::RowBudget budget;
-
-    nestcode::RowBudget of(std::size_t k) const {
-        if (k == 0) throw nb::value_error("there must be room for at least one hit");
-        nestcode::RowBudget own = budget;
-        own.k = k;
-        return own;
-    }
 };
 
 using AnyIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -206,8 +199,6 @@ struct PyRowSearcher {
         for (const nb::object& one : {projection, scoring, vectors, decoder}) owners.push_back(one);
         for (const auto* guards : {&id_guards, &code_guards})
             owners.insert(owners.end(), guards->begin(), guards->end());
-        const PyRowProjection& own = part_of<PyRowProjection>(projection);
-        snapshot.projection = &own.projection;
         std::size_t total = 0;
         if (id_guards.size() != ids.size()) throw nb::value_error("there must be a guard, or None, for each run's ids");
         for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -215,6 +206,12 @@ struct PyRowSearcher {
             snapshot.ends.push_back(total += ids[i].size());
         }
         if (total >= UINT32_MAX) throw nb::value_error("runs must have less than 2^32 items together");
+        if (projection.is_none()) {
+            compare_codes(code_guards);
+            return;
+        }
+        const PyRowProjection& own = part_of<PyRowProjection>(projection);
+        snapshot.projection = &own.projection;
         std::size_t run = 0;
         if (!lists.is_none()) run = add_lists(own, scoring);
         if (run + graphs.size() != ids.size()) throw nb::value_error("there must be ids for each run");
@@ -235,71 +232,64 @@ struct PyRowSearcher {
         }
     }
 
-    bool reranks() const { return snapshot.vectors != nullptr || snapshot.decoder != nullptr; }
-
-    template <class Real>
-    bool search(nb::handle selection, const Mat<Real>& rows, const PyRowBudget& given,
-                const Array<std::int64_t, 2>& out_ids, const Array<float, 2>& distances, const Ids& compared,
-                std::size_t threads, std::string_view simd, const std::optional<Array<double, 1>>& spent) const {
-        const std::size_t count = rows.shape(0), k = distances.shape(1);
-        const nestcode::RowBudget budget = given.of(k);
-        if (!reranks()) throw nb::value_error("there must be something to rerank by");
-        const auto fits = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == k; };
-        if (!fits(out_ids) || !fits(distances) || compared.size() != count || (spent && spent->size() != count))
-            throw nb::value_error("there must be room for the hits of each row");
-        const nestcode::Selection& chosen_items = checked(selection, rows.shape(1));
+    // Writes the hits of one query, (k,), or several, (count, k).
+    template <class Query, std::size_t Dimensions>
+    bool search(nb::handle selection, const View<const Query, Dimensions>& queries, const PyRowBudget& given,
+                const View<std::int64_t, Dimensions>& out_ids, const View<float, Dimensions>& distances,
+                const View<std::int64_t, 1>& compared, nb::handle rerank, std::size_t threads, std::string_view simd,
+                const std::optional<View<double, 1>>& spent) const {
+        const std::size_t count = count_of(queries), width = width_of(queries), k = width_of(distances);
+        if ((snapshot.projection == nullptr) != std::is_same_v<Query, std::uint8_t> || width != query_width())
+            throw nb::value_error("rows must have the features of the projection, or codes the width of the items'");
+        if (k == 0 || width_of(out_ids) != k || count_of(out_ids) != count || count_of(distances) != count ||
+            compared.size() != count || (spent && spent->size() != count))
+            throw nb::value_error("there must be room for the hits of each query, and at least one");
+        const nestcode::Selection& chosen_items = checked(selection);
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
+        nestcode::RowBudget budget = given.budget;
+        budget.k = k;
+        const nestcode::RowHits hits{out_ids.data(), distances.data(), compared.data(),
+                                     spent ? spent->data() : nullptr};
+        const nestcode::Reranker reranker = reranker_of(rerank);
         nb::gil_scoped_release released;
-        return nestcode::search_rows(snapshot, chosen_items, budget, rows.data(), count, out_ids.data(),
-                                     distances.data(), compared.data(), spent ? spent->data() : nullptr, chosen,
-                                     threads);
-    }
-
-    // Writes the hits of one row, (k,), and returns how many items it was compared with, kGivenUp where a scan takes
-    // less, and one less where `search` is false.
-    template <class Real>
-    std::int64_t search_one(nb::handle selection, const View<const Real, 1>& row, const PyRowBudget& given,
-                            const View<std::int64_t, 1>& out_ids, const View<float, 1>& distances) const {
-        const nestcode::RowBudget budget = given.of(distances.size());
-        if (!reranks()) throw nb::value_error("there must be something to rerank by");
-        if (out_ids.size() != distances.size()) throw nb::value_error("there must be room for the hits");
-        const nestcode::Selection& chosen_items = checked(selection, row.size());
-        const nestcode::Simd chosen = nestcode::choose_simd("");
-        std::int64_t compared = 0;
-        nb::gil_scoped_release released;
-        const bool done = nestcode::search_rows(snapshot, chosen_items, budget, row.data(), 1, out_ids.data(),
-                                                distances.data(), &compared, nullptr, chosen, 1);
-        return done ? compared : nestcode::kGivenUp - 1;
-    }
-
-    // How many candidates of a row there are: those of lists, and of each graph.
-    std::size_t columns(const PyRowBudget& given, std::size_t k) const {
-        const nestcode::Selection none;
-        return nestcode::RowSearch(snapshot, none, given.of(k), 1, nestcode::choose_simd("")).columns();
-    }
-
-    template <class Real>
-    bool candidates(nb::handle selection, const Mat<Real>& rows, const PyRowBudget& given, std::size_t k,
-                    const Array<float, 2>& scores, const Array<std::uint32_t, 2>& positions, const Ids& compared,
-                    std::size_t threads, std::string_view simd) const {
-        const std::size_t count = rows.shape(0);
-        const nestcode::RowBudget budget = given.of(k);
-        const auto fits = [&, wanted = columns(given, k)](const auto& array) {
-            return array.shape(0) == count && array.shape(1) == wanted;
-        };
-        if (!fits(scores) || !fits(positions) || compared.size() != count)
-            throw nb::value_error("there must be room for the candidates of each row");
-        const nestcode::Selection& chosen_items = checked(selection, rows.shape(1));
-        const nestcode::Simd chosen = nestcode::choose_simd(simd);
-        nb::gil_scoped_release released;
-        return nestcode::find_candidates(snapshot, chosen_items, budget, rows.data(), count, scores.data(),
-                                         positions.data(), compared.data(), chosen, threads);
+        return nestcode::search_rows(snapshot, chosen_items, budget, queries.data(), width, count, hits, reranker,
+                                     chosen, threads);
     }
 
   private:
-    const nestcode::Selection& checked(nb::handle selection, std::size_t features) const {
-        if (features != snapshot.projection->features())
-            throw nb::value_error("rows must have the features of the projection");
+    std::size_t query_width() const {
+        return snapshot.projection != nullptr ? snapshot.projection->features() : snapshot.codes.front().bytes;
+    }
+
+    // A function of Python that takes the numbers of queries and positions, (queries, many), and returns distances.
+    static nestcode::Reranker reranker_of(nb::handle call) {
+        if (call.is_none()) return {};
+        return [call](std::span<const std::size_t> queries, std::size_t many, const std::uint32_t* positions,
+                      float* distances) {
+            const nb::gil_scoped_acquire held;
+            const std::size_t shape[] = {queries.size(), many};
+            const nb::object found = call(nb::ndarray<nb::numpy, const std::size_t>(queries.data(), 1, shape),
+                                          nb::ndarray<nb::numpy, const std::uint32_t>(positions, 2, shape));
+            const auto own = nb::cast<Array<const float, 2>>(found);
+            if (own.shape(0) != shape[0] || own.shape(1) != shape[1])
+                throw nb::value_error("there must be a distance for each position");
+            std::copy_n(own.data(), own.size(), distances);
+        };
+    }
+
+    // Queries are codes, which lists compare by Hamming distance.
+    void compare_codes(const std::vector<nb::object>& code_guards) {
+        const std::span<const nestcode::InvertedLists> segments = segments_of(lists);
+        add_codes(code_guards);
+        if (codes.empty() || segments.size() != codes.size() || !std::has_single_bit(number_of_lists(lists)))
+            throw nb::value_error("there must be lists for each run of codes, one for each prefix");
+        for (const nestcode::InvertedLists& one : segments)
+            if (one.codes.bytes != query_width() ||
+                static_cast<std::size_t>(std::countr_zero(number_of_lists(lists))) > 8 * one.codes.bytes)
+                throw nb::value_error("codes must have one width, and lists no more bits");
+    }
+
+    const nestcode::Selection& checked(nb::handle selection) const {
         const SelectedItems selected = selection_of(selection);
         if (selected.lists.ptr() != lists.ptr() || selected.items.graphs.size() != snapshot.graphs.size())
             throw nb::value_error("the selection must be of the same lists, with a bitmap for each graph");
@@ -340,29 +330,24 @@ struct PyRowSearcher {
                      const std::vector<nb::object>& code_guards) {
         if (decoding.decoder.directions != own.projection.count || own.projection.used != own.projection.count)
             throw nb::value_error("codes must decode to coefficients of all directions");
-        if (codes.size() != ids.size() || code_guards.size() != ids.size())
+        add_codes(code_guards);
+        if (codes.front().shape(1) < decoding.bytes())
+            throw nb::value_error("codes must have all bytes that are decoded");
+        snapshot.decoder = &decoding.decoder;
+    }
+
+    void add_codes(const std::vector<nb::object>& code_guards) {
+        if (codes.empty() || codes.size() != ids.size() || code_guards.size() != ids.size())
             throw nb::value_error("there must be codes, and a guard or None, for each run");
         for (std::size_t i = 0; i < codes.size(); ++i) {
             snapshot.codes.push_back(rows_of(codes[i]));
             const std::size_t bytes = codes[i].shape(0) * codes[i].shape(1);
             snapshot.code_guards.push_back(guard_of(code_guards[i], codes[i].data(), bytes));
-            if (codes[i].shape(0) != ids[i].size() || codes[i].shape(1) < decoding.bytes() ||
-                codes[i].shape(1) != codes[0].shape(1))
-                throw nb::value_error("there must be a code for each item, with all bytes that are decoded");
+            if (codes[i].shape(0) != ids[i].size() || codes[i].shape(1) != codes[0].shape(1))
+                throw nb::value_error("there must be a code for each item, all of one width");
         }
-        snapshot.decoder = &decoding.decoder;
     }
 };
-
-// Whether one of the nearest candidates of each query is not among the first ones.
-void find_late(const Mat<float>& distances, std::size_t first, std::size_t k, const Array<bool, 1>& late) {
-    const std::size_t many = distances.shape(1);
-    if (late.size() != distances.shape(0)) throw nb::value_error("there must be room for each query");
-    std::vector<float> scratch;
-    for (std::size_t q = 0; q < late.size(); ++q)
-        late(q) = nestcode::finds_many_late(
-            {distances.data() + q * many, many}, k, 0, [=](std::size_t i) { return i < first; }, scratch);
-}
 
 }  // namespace
 
@@ -398,33 +383,21 @@ void add_row_search(nb::module_& m) {
                                         ns_per_estimated, ns_per_visited, ns_per_reranked}};
             },
             "listed"_a, "most_listed"_a, "ef"_a, "widens"_a, "reranked"_a, "reranks_more"_a, "most_ns"_a,
-            "ns_per_estimated"_a, "ns_per_visited"_a, "ns_per_reranked"_a)
-        .def_prop_ro("reranked", [](const PyRowBudget& self) { return self.budget.reranked; });
+            "ns_per_estimated"_a, "ns_per_visited"_a, "ns_per_reranked"_a);
     nb::class_<PyRowSearcher> searcher(m, "RowSearcher");
-    searcher
-        .def(nb::init<nb::object, nb::object, nb::object, const std::vector<nb::object>&, std::vector<AnyIds>,
-                      const std::vector<nb::object>&, nb::object, nb::object, std::vector<Packed>,
-                      const std::vector<nb::object>&>(),
-             "projection"_a, "scoring"_a.none(), "lists"_a.none(), "graphs"_a, "ids"_a, "id_guards"_a,
-             "vectors"_a.none(), "decoder"_a.none(), "codes"_a, "code_guards"_a)
-        .def("columns", &PyRowSearcher::columns, "budget"_a, "k"_a, "Return how many candidates a row has.");
-    m.attr("RERANKED_GROWTH") = nestcode::kWiden;
-    m.attr("PROBED_GROWTH") = nestcode::kProbe;
-    m.attr("SAMPLED_AHEAD") = nestcode::kAhead;
-    m.attr("SAMPLED_STEP") = nestcode::kSampled;
-    m.def("find_late", find_late, "distances"_a.noconvert(), "first"_a, "k"_a, "late"_a.noconvert(),
-          "Write whether one of the nearest candidates of each query is not among the first ones.");
-    const auto add_searches = [&]<class Real>(Real) {
-        searcher.def("search", &PyRowSearcher::search<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
-                     "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,
-                     "simd"_a = "", "spent"_a.noconvert().none() = nb::none(), "Write the nearest items of each row.");
-        searcher.def("search_one", &PyRowSearcher::search_one<Real>, "selection"_a, "row"_a, "budget"_a, "ids"_a,
-                     "distances"_a, "Write the nearest items of one row, and return how many it was compared with.");
-        searcher.def("candidates", &PyRowSearcher::candidates<Real>, "selection"_a, "rows"_a.noconvert(), "budget"_a,
-                     "k"_a, "scores"_a.noconvert(), "positions"_a.noconvert(), "compared"_a.noconvert(),
-                     "threads"_a = 1, "simd"_a = "",
-                     "Write the estimates and positions of the candidates of each row.");
+    searcher.def(nb::init<nb::object, nb::object, nb::object, const std::vector<nb::object>&, std::vector<AnyIds>,
+                          const std::vector<nb::object>&, nb::object, nb::object, std::vector<Packed>,
+                          const std::vector<nb::object>&>(),
+                 "projection"_a.none(), "scoring"_a.none(), "lists"_a.none(), "graphs"_a, "ids"_a, "id_guards"_a,
+                 "vectors"_a.none(), "decoder"_a.none(), "codes"_a, "code_guards"_a);
+    const auto add_search = [&](auto search) {
+        searcher.def("search", search, "selection"_a, "queries"_a, "budget"_a, "ids"_a, "distances"_a, "compared"_a,
+                     "rerank"_a = nb::none(), "threads"_a = 1, "simd"_a = "", "spent"_a = nb::none(),
+                     "Write the nearest items of one query or each.");
     };
-    add_searches(float{});
-    add_searches(double{});
+    add_search(&PyRowSearcher::search<float, 1>);
+    add_search(&PyRowSearcher::search<double, 1>);
+    add_search(&PyRowSearcher::search<float, 2>);
+    add_search(&PyRowSearcher::search<double, 2>);
+    add_search(&PyRowSearcher::search<std::uint8_t, 2>);
 }

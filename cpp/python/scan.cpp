@@ -13,16 +13,6 @@ namespace {
 
 constexpr double kLargestSquare = 1e37;  // of a row whose distances fit float32: LARGEST_SQUARE in arrays.py
 
-// One query, (features), or several.
-template <class Array>
-std::size_t count_of(const Array& rows) {
-    return rows.dimensions() == 1 ? 1 : rows.shape(0);
-}
-template <class Array>
-std::size_t width_of(const Array& rows) {
-    return rows.shape(rows.dimensions() - 1);
-}
-
 // Whether rows are finite, and whether distances to them may fit float32.
 struct Range {
     bool finite = true, fits = true;

@@ -1,4 +1,4 @@
-// Search over inverted lists, reranking and top-k selection: nestcode/search.
+// Inverted lists, the items of them that a search may return, and top-k selection: nestcode/search.
 #include "nestcode/search.hpp"
 
 #include <nanobind/stl/string_view.h>
@@ -6,9 +6,6 @@
 
 #include "arrays.hpp"
 #include "fastscan_groups.hpp"
-#include "nestcode/adc.hpp"
-#include "nestcode/hamming.hpp"
-#include "nestcode/rerank.hpp"
 #include "row_search.hpp"
 #include "storage.hpp"
 #include "views.hpp"
@@ -135,48 +132,6 @@ void select_ids(const AnyView<1>& ids, const View<const std::uint8_t, 1>& by_id,
     throw nb::value_error("ids must be uint32 or int64");
 }
 
-// Writes the items of least Hamming distance in the nearest lists, (queries, k), by the positions in all segments.
-void search_hamming(const PySelection& self, const Packed& queries, std::uint64_t candidates, std::uint64_t most_passed,
-                    const Array<float, 2>& distances, const Array<std::uint32_t, 2>& positions, const Ids& compared,
-                    std::size_t threads, std::string_view simd) {
-    const nestcode::Rows rows = rows_of(queries);
-    const std::size_t k = distances.shape(1), lists = self.items.list_sizes.size();
-    const auto fits = [&](const auto& array) { return array.shape(0) == rows.count && array.shape(1) == k; };
-    if (k == 0 || !fits(distances) || !fits(positions) || compared.size() != rows.count)
-        throw nb::value_error("there must be room for the hits of each query, and at least one");
-    if (!std::has_single_bit(lists)) throw nb::value_error("there must be a list for each prefix");
-    const int list_bits = std::countr_zero(lists);
-    for (const nestcode::InvertedLists& one : self.items.segments)
-        if (one.codes.bytes != rows.bytes || static_cast<std::size_t>(list_bits) > 8 * rows.bytes)
-            throw nb::value_error("queries must have the width of the codes, and lists no more bits");
-    const nestcode::HammingKernel kernel = nestcode::hamming_kernel(nestcode::choose_simd(simd));
-    nb::gil_scoped_release released;
-    nestcode::search(self.items.segments, self.items.list_sizes, rows.count, {candidates, most_passed}, 0,
-                     {k, distances.data(), positions.data(), compared.data()}, threads,
-                     nestcode::PrefixHammingDistances{rows, list_bits},
-                     [&](std::size_t q) { return nestcode::HammingScorer{kernel, rows[q]}; });
-}
-
-void rerank(const Mat<float>& vectors, const Mat<float>& queries, const Mat<std::int64_t>& candidates,
-            std::string_view metric, const Array<float, 2>& out, std::size_t threads, const Vec<float>& mean,
-            float norm, const Vec<float>& products) {
-    if (queries.shape(1) != vectors.shape(1) || candidates.shape(0) != queries.shape(0) ||
-        out.shape(0) != candidates.shape(0) || out.shape(1) != candidates.shape(1))
-        throw nb::value_error("queries must have the features of the vectors, and out the shape of the candidates");
-    if ((mean.size() != 0 && mean.size() != vectors.shape(1)) ||
-        (products.size() != 0 && products.size() != queries.shape(0)))
-        throw nb::value_error("the mean must have all features, and each query a product");
-    for (std::size_t i = 0; i < candidates.size(); ++i)
-        if (candidates.data()[i] >= static_cast<std::int64_t>(vectors.shape(0)))
-            throw nb::value_error("candidates must be rows of the vectors");
-    const nestcode::Metric by = nestcode::metric_named(metric);
-    const nestcode::Complement complement{mean.size() != 0 ? mean.data() : nullptr, norm,
-                                          products.size() != 0 ? products.data() : nullptr};
-    nb::gil_scoped_release released;
-    nestcode::rerank(nestcode::MatrixReader{vectors.data(), vectors.shape(1)}, queries.data(), queries.shape(0),
-                     candidates.data(), candidates.shape(1), by, complement, out.data(), threads);
-}
-
 void select_top_k(const Mat<float>& distances, const Mat<std::int64_t>& ids, const Array<float, 2>& top_distances,
                   const Array<std::int64_t, 2>& top_ids, std::size_t threads) {
     const std::size_t queries = distances.shape(0), k = top_distances.shape(1);
@@ -269,15 +224,9 @@ void add_search(nb::module_& m) {
             },
             "Whether a search read from a damaged block: its results must be discarded.");
     nb::class_<PySelection>(m, "Selection", "The items that a search may return, by a bitmap of each run.")
-        .def(nb::init<nb::object, std::vector<Vec<std::uint64_t>>>(), "lists"_a.none(), "bitmaps"_a)
-        .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "most_passed"_a,
-             "distances"_a.noconvert(), "positions"_a.noconvert(), "compared"_a.noconvert(), "threads"_a = 1,
-             "simd"_a = "", "Write the items of least Hamming distance.");
+        .def(nb::init<nb::object, std::vector<Vec<std::uint64_t>>>(), "lists"_a.none(), "bitmaps"_a);
     m.def("select_ids", select_ids, "ids"_a, "by_id"_a, "size"_a, "words"_a,
           "Write the bitmap of the items whose ids are set in a bitmap by id.");
-    m.def("rerank", rerank, "vectors"_a.noconvert(), "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
-          "out"_a.noconvert(), "threads"_a, "mean"_a.noconvert(), "norm"_a, "products"_a.noconvert(),
-          "Write the distances from each query to its candidates.");
     m.def("select_top_k", select_top_k, "distances"_a.noconvert(), "ids"_a.noconvert(), "top_distances"_a.noconvert(),
           "top_ids"_a.noconvert(), "threads"_a = 1, "Write the k nearest items of each query, nearest first.");
     m.def("sum_group_tables", sum_group_tables, "grouped"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(),

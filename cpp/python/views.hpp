@@ -51,6 +51,16 @@ struct View : AnyView<Dimensions> {
     Scalar* data() const { return static_cast<Scalar*>(AnyView<Dimensions>::data()); }
 };
 
+// One query, (features), or several.
+template <class Array>
+inline std::size_t count_of(const Array& rows) {
+    return rows.dimensions() == 1 ? 1 : rows.shape(0);
+}
+template <class Array>
+inline std::size_t width_of(const Array& rows) {
+    return rows.shape(rows.dimensions() - 1);
+}
+
 namespace nanobind::detail {
 
 template <std::size_t Dimensions>

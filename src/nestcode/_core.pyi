@@ -6,7 +6,7 @@ that runs out of memory raises MemoryError. `simd` names an instruction set of `
 fastest one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -342,44 +342,11 @@ class Selection:
     """
 
     def __init__(self, lists: Lists | None, bitmaps: Sequence[NDArray[np.uint64]]) -> None: ...
-    def hamming(
-        self,
-        queries: NDArray[np.uint8],
-        candidates: int,
-        most_passed: int,
-        distances: NDArray[np.float32],
-        positions: NDArray[np.uint32],
-        compared: NDArray[np.int64],
-        threads: int = 1,
-        simd: str = "",
-    ) -> None:
-        """Write the items of least Hamming distance in the nearest lists that hold `candidates` items.
-
-        `compared` is -1 where these lists hold more than `most_passed` items, allowed or not.
-        """
 
 def select_ids(
     ids: NDArray[np.uint32] | NDArray[np.int64], by_id: NDArray[np.uint8], size: int, words: NDArray[np.uint64]
 ) -> None:
     """Write the bitmap of the items whose ids are set in a bitmap by id, of `size` ids, the first one lowest."""
-
-def rerank(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    candidates: NDArray[np.int64],
-    metric: str,
-    out: NDArray[np.float32],
-    threads: int,
-    mean: NDArray[np.float32],
-    norm: float,
-    products: NDArray[np.float32],
-) -> None:
-    """Write the distances from each query to its candidates, (queries, many), rows of `vectors` or -1.
-
-    For "cosine" and "inner", `mean` is added to every row, and the component of the decoded vectors outside of their
-    features adds `norm` to the squared norm of a row and `products` to its inner product with each query. Empty arrays
-    stand for zeros.
-    """
 
 def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> bool:
     """Ask the system for rows of a mapped array that are not in memory, and return whether there were any.
@@ -586,19 +553,17 @@ class RowBudget:
         ns_per_visited: float,
         ns_per_reranked: float,
     ) -> None: ...
-    @property
-    def reranked(self) -> int:
-        """How many candidates are reranked at first."""
 
 class RowSearcher:
-    """A snapshot that is searched by rows: runs in inverted lists, then runs with graphs, with the ids of each.
+    """A snapshot that lists and walks search: runs in inverted lists, then runs with graphs, with the ids of each.
 
-    Candidates are reranked by `vectors`, or by what their codes decode to; without either they are only found.
+    Queries are rows, or codes where there is no projection: lists then compare them by Hamming distance. Candidates are
+    reranked by `vectors`, or by what their codes decode to.
     """
 
     def __init__(
         self,
-        projection: RowProjection,
+        projection: RowProjection | None,
         scoring: ListScoring | None,
         lists: Lists | None,
         graphs: Sequence[Graph],
@@ -609,55 +574,26 @@ class RowSearcher:
         codes: Sequence[NDArray[np.uint8]],
         code_guards: Sequence[ChecksumGuard | None],
     ) -> None: ...
-    def columns(self, budget: RowBudget, k: int) -> int:
-        """Return how many candidates a row has: those of lists, and of each graph."""
     def search(
         self,
         selection: Selection,
-        rows: NDArray[np.floating[Any]],
+        queries: NDArray[Any],
         budget: RowBudget,
         ids: NDArray[np.int64],
         distances: NDArray[np.float32],
         compared: NDArray[np.int64],
+        rerank: Callable[[NDArray[np.uint64], NDArray[np.uint32]], NDArray[np.float32]] | None = None,
         threads: int = 1,
         simd: str = "",
         spent: NDArray[np.float64] | None = None,
     ) -> bool:
-        """Write the nearest items of each row, (rows, k), and how many it was compared with, -1 where it was given up.
+        """Write the nearest items, (queries, k), and how many each query was compared with, -1 where it was given up.
 
-        `spent` gets what the work of each row cost, also of those given up. Return False, with nothing to be trusted,
-        if a row or a distance exceeds float32, or a file is damaged.
+        `rerank` returns the distances from some queries, given by their numbers, to some positions each. Without it,
+        vectors and a decoder, hits have their estimates. `spent` gets what the work of each query cost, also of those
+        given up. Return False, with nothing to be trusted, if a row or a distance exceeds float32, or a file is
+        damaged.
         """
-    def search_one(
-        self,
-        selection: Selection,
-        row: NDArray[np.floating[Any]],
-        budget: RowBudget,
-        ids: NDArray[np.int64],
-        distances: NDArray[np.float32],
-    ) -> int:
-        """Write the nearest items of one row, (k,); return how many it was compared with, -2 where `search` fails."""
-    def candidates(
-        self,
-        selection: Selection,
-        rows: NDArray[np.floating[Any]],
-        budget: RowBudget,
-        k: int,
-        scores: NDArray[np.float32],
-        positions: NDArray[np.uint32],
-        compared: NDArray[np.int64],
-        threads: int = 1,
-        simd: str = "",
-    ) -> bool:
-        """Write the estimates and positions of each row's candidates, (rows, columns), as `search` finds them."""
-
-RERANKED_GROWTH: int  # times as many candidates are reranked next, where one of a sample is among the nearest
-PROBED_GROWTH: int  # times as many are in the lists that are probed next, where many of the nearest come late
-SAMPLED_AHEAD: int  # the sample is drawn from so many times as many candidates as are reranked
-SAMPLED_STEP: int  # and one in so many is in it
-
-def find_late(distances: NDArray[np.float32], first: int, k: int, late: NDArray[np.bool_]) -> None:
-    """Write for each query whether one of its nearest candidates, (queries, candidates), is not among the first."""
 
 # Exhaustive search (cpp/python/scan.cpp). Hits of id -1 are missing; others stay if they are among the nearest.
 

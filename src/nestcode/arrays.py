@@ -270,9 +270,14 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     if count is not None and len(array) != count:
         raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items: give {count}")
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        missing = array.min() == -1 and array.max() <= np.iinfo(np.int64).max
+        remedy = (
+            "leave out missing hits, as in ids[ids >= 0]"
+            if missing
+            else ("clear the highest bit of hashes, as in ids & (2**63 - 1)")
+        )
         raise InvalidInput(
-            f"ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got {array.min()} to {array.max()}: "
-            "clear the highest bit of hashes, as in ids & (2**63 - 1)"
+            f"ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got {array.min()} to {array.max()}: {remedy}"
         )
     array = array.astype(np.int64)
     if distinct:

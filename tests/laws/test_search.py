@@ -156,20 +156,26 @@ def prepare(
     index = Index(coder, width=width)
     grow(index, twins.clustered(500, FEATURES, 5), rng)
     queries = twins.clustered(5, FEATURES, 6)
-    request = Request(coder, coder.encode, queries, metric=metric)
+    request = Request(coder, width, queries, metric=metric)
     return index._searcher._select(index._live.current, request), queries
 
 
 def estimate(
     selection: Selection, queries: NDArray[np.float32], metric: Any, candidates: int, keep: int, simd: str = ""
-) -> tuple[NDArray[np.float32], NDArray[np.uint32], NDArray[np.int64]]:
-    """The least estimates, their positions and how many items were compared."""
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """The least estimates, the ids of their items and how many items were compared."""
     budget = _core.RowBudget(candidates, 0, 1, False, keep, False, np.inf, 1.0, 1.0, 1.0)
-    scores, positions = np.empty((len(queries), keep), np.float32), np.empty((len(queries), keep), np.uint32)
+    ids, scores = np.empty((len(queries), keep), np.int64), np.empty((len(queries), keep), np.float32)
     compared = np.empty(len(queries), dtype=np.int64)
-    searcher = selection.prepared.row_searcher(metric, "caller")
-    assert searcher.candidates(selection.core, queries, budget, 1, scores, positions, compared, 1, simd)
-    return scores, positions, compared
+    searcher = selection.prepared.row_searcher(metric, "estimates")
+    assert searcher.search(selection.core, queries, budget, ids, scores, compared, None, 1, simd)
+    return scores, ids, compared
+
+
+def codes_of(selection: Selection, ids: NDArray[np.int64]) -> Codes:
+    order = np.argsort(selection.ids)
+    places = order[np.searchsorted(selection.ids, ids, sorter=order)]
+    return selection.prepared.codes_at(selection.positions[places])
 
 
 @settings(max_examples=30)
@@ -203,14 +209,14 @@ def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: An
     """Up to a term that all items of a query share; the core's own tests bound the error of its quantized tables."""
     coder = fitted(kind, "l2")
     selection, queries = prepare(kind, metric, 20, np.random.default_rng(0))
-    prepared, count = selection.prepared, selection.count
-    estimated, positions, compared = estimate(selection, queries, metric, 10**6, count)
+    count = selection.count
+    estimated, found, compared = estimate(selection, queries, metric, 10**6, count)
     centered = queries.astype(float) - _mean(selection)
     assert (compared == count).all()
     assert (np.diff(estimated, axis=1) >= 0).all()
-    for q, row in enumerate(positions):
+    for q, row in enumerate(found):
         assert len(np.unique(row)) == count
-        true = twins.distances(queries[q : q + 1], coder.decode(prepared.codes_at(row)), metric)[0]
+        true = twins.distances(queries[q : q + 1], coder.decode(codes_of(selection, row)), metric)[0]
         if metric == "inner":
             true = 2 * (true + queries[q].astype(float) @ _mean(selection))
         else:
@@ -228,11 +234,11 @@ def test_estimates_by_angle_are_nearly_those_to_normalized_decoded_codes(kind: s
     coder = fitted(kind, "cosine")
     selection, queries = prepare(kind, "cosine", 20, np.random.default_rng(0), "cosine")
     count = selection.count
-    estimated, positions, _ = estimate(selection, queries, "cosine", 10**6, count)
+    estimated, found, _ = estimate(selection, queries, "cosine", 10**6, count)
     best = estimate(selection, queries, "cosine", 10**6, 7)[0]  # by thresholds, without dividing
-    for q, row in enumerate(positions):
+    for q, row in enumerate(found):
         assert len(np.unique(row)) == count
-        true = twins.distances(queries[q : q + 1], coder.decode(selection.prepared.codes_at(row)), "cosine")[0] - 2
+        true = twins.distances(queries[q : q + 1], coder.decode(codes_of(selection, row)), "cosine")[0] - 2
         near = np.argsort(true)[: count // 4]
         assert np.abs(estimated[q] - true)[near].max() < 0.05 * np.ptp(true)
         assert np.array_equal(best[q], estimated[q, :7])
@@ -270,7 +276,7 @@ def test_rescoring_is_numpys(seed: int, features: int, metric: str) -> None:
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     items = rng.integers(-1, 20, (4, 7))
     out = np.empty((4, 7), dtype=np.float32)
-    _core.rerank(vectors, queries, items, metric, out, 2, NONE, 0.0, NONE)
+    _core.VectorRuns(vectors).rerank(queries, items, metric, out, 2)
     expected = np.take_along_axis(twins.distances(queries, vectors, metric), items, axis=1)
     assert np.allclose(out, np.where(items < 0, np.inf, expected), rtol=1e-4, atol=1e-5)
 
@@ -349,7 +355,7 @@ def recorded() -> Recorder:
         {"filter": [5]},
     ]
     files = (
-        "adc", "decoded", "execution", "fastscan", "planner", "prepared", "preparation", "projected", "scan", "scorer",
+        "adc", "decoded", "fastscan", "planner", "prepared", "preparation", "projected", "scan", "scorer",
         "selection", "vectors",
     )  # fmt: skip
     modules = ["coders.scalar_quantizer", *(f"search.{name}" for name in files)]
@@ -460,19 +466,14 @@ def test_all_kernels_of_search_were_recorded() -> None:
         "Lists",
         "Selection",
         "RowBudget",
-        "candidates",
-        "columns",
-        "find_late",
-        "hamming",
     }
     assert calls.keys() >= {
-        "select_top_k",
         "pack_blocks",
         "decode_bit_planes",
         "permute_bits",
         "FastScanGroups",
     }
-    assert calls.keys() >= {"RowProjection", "ListScoring", "CoefficientDecoder", "RowSearcher", "search", "search_one"}
+    assert calls.keys() >= {"RowProjection", "ListScoring", "CoefficientDecoder", "RowSearcher", "search"}
     assert calls.keys() >= {"CodeScan", "ScannedCodes", "ScannedFormat", "scan_vectors", "scan_hamming"}
     for known in calls.values():
         call, arguments = known[0]

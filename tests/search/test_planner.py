@@ -67,14 +67,6 @@ def test_no_filter_costs_more_than_twice_the_better_operator(
         return
     if allowed < items or effort is None:
         assert plan.most_ns <= plan.ns["scan"]
-    spent = 0.0
-    while plan.most_ns < inf and (wider := plan.widened()) is not None:  # a search that Python reranks begins anew
-        assert wider.reranked > plan.reranked
-        spent += plan.listed * work.ns_per_estimated + plan.budget.reranked * work.ns_per_reranked
-        assert spent + wider.budget.reranked * work.ns_per_reranked <= 1.01 * plan.ns["scan"]
-        if wider.reranked > allowed:
-            break
-        plan = wider
 
 
 @given(works, st.integers(1, 100), st.integers(1, 10**6) | st.just(10**400))

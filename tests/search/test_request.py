@@ -354,7 +354,11 @@ MISTAKES: Mistakes = {
         lambda index: index.search(Q, filter=True),
         "filter must be ids, or a mask by id in 1 dimension",
     ),
-    "negative filter": (lambda index: index.search(Q, filter=[1, -1]), "as -1 marks missing hits, got -1 to 1: clear"),
+    "negative filter": (
+        lambda index: index.search(Q, filter=[1, -1]),
+        "hits, got -1 to 1: leave out missing hits",
+    ),
+    "filter of hashes": (lambda index: index.search(Q, filter=[1, -2]), "as -1 marks missing hits, got -2 to 1: clear"),
     "huge filter": (lambda index: index.search(Q, filter=[2**63]), "ids must be from 0 to 2^63 - 1"),
     "filter beyond 64 bits": (lambda index: index.search(Q, filter=[2**64]), "ids must be integers"),
     "objects for a filter": (lambda index: index.search(Q, filter=[None, object()]), "ids must be integers"),  # type: ignore[arg-type]

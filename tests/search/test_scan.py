@@ -198,7 +198,7 @@ def test_the_core_scans_codes_as_numpy_compares_what_they_decode_to(
     kind: str, own: Any, metric: Any, scale: str, simd: str
 ) -> None:
     index, queries = filled(kind, own, scale), SCALES[scale][:20]
-    request = Request(index.coder, lambda codes: codes, queries, metric=metric)
+    request = Request(index.coder, index.width, queries, metric=metric)
     prepared = index._searcher._select(index._live.current, request).prepared
     assert prepared.code_scan is not None
     some = np.arange(0, len(index), 2, dtype=np.uint32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -561,9 +560,8 @@ class IndexReader:
     ) -> Request:
         """Return the checked request of a search; other options are those of `Request`."""
         stored = self._vector_format is not None
-        encode = partial(encode_to, snapshot.width, coder=self.coder)
         allowed = EVERYTHING if filter is None else self._filter(snapshot, filter)
-        return Request(self.coder, encode, queries, stored=stored, allowed=allowed, **options)
+        return Request(self._coder, snapshot.width, queries, stored=stored, allowed=allowed, **options)
 
     def _filter(self, snapshot: Snapshot, wanted: Filtering, *, lasting: bool = False) -> Filter:
         """Return a filter of the items of a snapshot, which was read before, or a lasting one of later items too."""

@@ -11,8 +11,8 @@
                  ──▶ Hits       ids, distances, compared                                 hits.py
 
 `Searcher` (searcher.py) walks this way for a snapshot (runs.py). What it computes of a run is kept with the run
-(preparation.py). Codes that only their coder decodes, and vectors that the caller gives, are reranked by Python: the
-core finds the candidates. `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
+(preparation.py). Where only their coder decodes codes, or the caller gives vectors, the core calls Python for the
+distances of candidates. `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
 `Coder.coefficients`. This package knows coders, and no coder knows this package.

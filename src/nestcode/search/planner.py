@@ -12,7 +12,7 @@ The costs are CPU nanoseconds of one query, rounded from `python benchmarks/cost
 AVX-512. Plans depend on their ratios only.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, log
 from operator import itemgetter
 from typing import Literal
@@ -42,7 +42,6 @@ RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked by default:
 RERANKED_FIRST_PER_HIT = 4  # where more are reranked as long as others may be nearer
 EXPANDED_BYTES = 8 << 20  # of stored integers that are kept as float32, which one query scans in half the time
 DECODED_BYTES = 64 << 20  # of codes that are kept as vectors: those of bit planes are scanned as they are
-UNBOUNDED = 2**63
 
 Operator = Literal["scan", "lists", "walk"]
 
@@ -166,26 +165,6 @@ class Plan:
             ns_per_reranked=self.work.ns_per_reranked,
         )
 
-    @lazy_property
-    def ranks(self) -> list[int]:
-        """The ranks of the candidates that are reranked at first: all of the best, and a sample of the next ones."""
-        reranked, step = self.budget.reranked, _core.SAMPLED_STEP
-        return [*range(reranked), *range(-(-reranked // step) * step, self.kept, step)]
-
-    @property
-    def kept(self) -> int:
-        """How many candidates of lists these are drawn from."""
-        reranked = self.budget.reranked
-        if not self.reranks_more:
-            return reranked
-        most = self.most_items(self.work.ns_per_reranked)
-        kept = min(_core.SAMPLED_AHEAD * reranked, max(_core.RERANKED_GROWTH * reranked, most))
-        return max(reranked, min(kept, self.most_listed))
-
-    def most_items(self, ns_per_item: float) -> int:
-        """Return how many items of this cost a query may look at before it is scanned instead."""
-        return int(min(self.most_ns / ns_per_item, UNBOUNDED))
-
     def executed_ns(self, compared: float) -> float:
         """Return the nanoseconds that a query took which compared this number of items: by lists, not quite the plan's.
 
@@ -202,18 +181,6 @@ class Plan:
     def ns_per_compared(self) -> float:
         """The nanoseconds of an item that is estimated, or of a node that is visited."""
         return NS_PER_VISITED_NODE if self.operator == "walk" else self.work.ns_per_estimated
-
-    def widened(self) -> "Plan | None":
-        """Return the plan with more lists probed and more candidates reranked, or None where a scan takes less."""
-        more, listed = _core.RERANKED_GROWTH * self.reranked, min(_core.PROBED_GROWTH * self.listed, self.most_listed)
-        left = self.most_ns - self._searched_ns
-        wider = replace(self, reranked=more, listed=listed, most_ns=left)
-        return wider if wider._searched_ns <= left else None
-
-    @property
-    def _searched_ns(self) -> float:
-        """The least that a search of lists costs which begins anew."""
-        return self.listed * self.work.ns_per_estimated + self.budget.reranked * self.work.ns_per_reranked
 
     def __str__(self) -> str:
         costs = ", ".join(f"{name} {cost / 1e3:,.0f} us" for name, cost in sorted(self.ns.items(), key=itemgetter(1)))

@@ -24,7 +24,8 @@ from nestcode.search.vectors import RunVectors, VectorType
 
 CACHED_PLANS = 256
 Scalar = TypeVar("Scalar", bound=np.generic)
-Reranker = Literal["vectors", "codes", "caller"]  # what ranks candidates precisely; by the core, but for the last one
+# What ranks candidates precisely: the core by vectors or codes, or the caller; distances between codes are precise.
+Reranker = Literal["vectors", "codes", "caller", "estimates"]
 
 
 class PreparedSnapshot:
@@ -126,7 +127,9 @@ class PreparedSnapshot:
 
     def _make_searcher(self, metric: SearchMetric, reranker: Reranker) -> _core.RowSearcher:
         scorer, decodable = self.scorer.projected, self.scorer.decodable
-        assert scorer is not None, "others compare codes"
+        ids, codes = ([run.mapped.guard(name) for run in self.runs] for name in ("ids", "codes"))
+        if scorer is None:
+            return _core.RowSearcher(None, None, self.lists, [], self._ids, ids, None, None, self.rows, codes)
         graphs = [self.cache.graph(run) for run in self._graphs]
         by_vectors = reranker == "vectors"
         bits = self.list_bits if self._listed else None
@@ -136,18 +139,24 @@ class PreparedSnapshot:
             self.lists,
             [one.by_vectors if by_vectors else one.by_codes for one in graphs],
             self._ids,
-            [run.mapped.guard("ids") for run in self.runs],
+            ids,
             self.vectors.core if by_vectors else None,
             decodable.decoder if reranker == "codes" and decodable is not None else None,
             self.rows,
-            [run.mapped.guard("codes") for run in self.runs],
+            codes,
         )
 
     def reranker(self, request: Request) -> Reranker:
         """Return what reranks the candidates of a request."""
         if request.rank == "exact":
             return "vectors" if request.vectors is None and not self.vectors.in_files else "caller"
-        return "caller" if request.by_codes or self.scorer.decodable is None else "codes"
+        if request.by_codes:
+            return "estimates"
+        return "caller" if self.scorer.decodable is None else "codes"
+
+    def compares_rows(self, request: Request) -> bool:
+        """Return whether lists and walks compare the rows of a request, and not its codes."""
+        return not request.by_codes and self.scorer.projected is not None
 
     # what scans read
 

@@ -1,6 +1,5 @@
 """The request of a search: its queries, and what they are compared by, checked once."""
 
-from collections.abc import Callable
 from copy import copy
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ class Request:
 
     Args:
         coder: the index's coder, if it has one.
-        encode: turns vectors or codes into codes of the index's width.
+        width: of the codes that are compared.
         queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, is a single query.
         rank: what distances are computed by; None chooses the most precise that is possible.
         metric: "l2", "cosine" or "inner"; None is the coder's.
@@ -36,13 +35,14 @@ class Request:
         stored: whether the index stores vectors, which rank "exact" then takes unless `vectors` are given.
         allowed: which items may be found.
         threads: how many threads share a batch of queries; None is one for each core.
+        place: what holds the items, as errors name it.
 
     """
 
     def __init__(
         self,
         coder: Coder | None,
-        encode: Callable[[Any], Codes],
+        width: int,
         queries: Codes | ArrayLike,
         *,
         rank: Rank | None = None,
@@ -51,11 +51,13 @@ class Request:
         stored: bool = False,
         allowed: Filter = EVERYTHING,
         threads: int | None = 1,
+        place: str = "index",
     ) -> None:
         codes = queries if isinstance(queries, Codes) else None
+        self._coder, self._width, self._place = coder, width, place
         self.rank = _choose_rank(rank, coder, codes, vectors, stored=stored)
         self.metric = _choose_metric(metric, coder, self.rank)
-        self.threads, self._encode = thread_count(threads), encode
+        self.threads = thread_count(threads)
         self.by_codes = self.rank == "hamming"
         self.codes: Codes | None = None  # the queries', where they are compared
         self.vectors: GivenVectors | None = None  # those of the caller
@@ -63,13 +65,13 @@ class Request:
         self._queries: NDArray[Any] | None = None  # checked
         self._rows: NDArray[np.floating[Any]] | None = None
         if codes is not None:
-            self.single, self.codes = is_single(codes), encode(codes)
+            self.single, self.codes = is_single(codes), self._encode(codes)
             self._queries = self._rows = self.given = np.empty((len(codes), 0), dtype=np.float32)
         elif self.by_codes or coder is None or not _is_native(queries, coder):
             rows = queries if isinstance(queries, np.ma.MaskedArray) else as_array(queries)
             self.single = rows.ndim == 1
             self._queries = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
-            self.codes = encode(self._queries) if self.by_codes else None
+            self.codes = self._encode(self._queries) if self.by_codes else None
             floats = as_floats(self._queries)  # finite, or it raises
             self.given = floats[0] if self.single else floats
         else:
@@ -82,7 +84,7 @@ class Request:
     def __len__(self) -> int:
         return 1 if self.given.ndim == 1 else len(self.given)
 
-    def part(self, some: slice | NDArray[np.int64]) -> "Request":
+    def part(self, some: slice | NDArray[np.integer[Any]]) -> "Request":
         """Return the same request of some of the queries, as a batch."""
         own = copy(self)
         own.single, own.given = False, self.batch[some]
@@ -116,6 +118,9 @@ class Request:
         """Raise where a query is not finite, or too long."""
         if not self.by_codes:
             _ = self.rows
+
+    def _encode(self, queries: Codes | NDArray[Any]) -> Codes:
+        return encode_to(self._width, queries, self._coder, self._place)
 
     def packed(self, width: int) -> NDArray[np.uint8]:
         """Return the first bits of the queries' codes, packed."""

@@ -118,9 +118,8 @@ class Searcher:
     ) -> tuple[int, int | None, int | None]:
         """Return the numbers of a search as Python's, or raise."""
         k = check_k(k, selection.count + len(selection.zeros))
-        budgets = {"candidates": candidates, "rerank": rerank}
-        candidates, rerank = (None if one is None else check_budget(one, name) for name, one in budgets.items())
-        return k, candidates, rerank
+        candidates = None if candidates is None else check_budget(candidates, "candidates")
+        return k, candidates, None if rerank is None else check_budget(rerank, "rerank")
 
     def _search(
         self,

@@ -238,7 +238,8 @@ class CodeStore(ABC):
 
         """
         view, chosen = self._filtered(filter)
-        request = Request(self.coder, self._encode, queries, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        how: dict[str, Any] = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
+        request = Request(self.coder, self.width, queries, place="store", **how)
         count = self._estimated_count()
         held = count if chosen is None else self._estimate_held(chosen)
         budget, reranked = max(choose_candidates(candidates, held), check_k(k, count)), choose_rerank(rerank, k)

@@ -177,7 +177,7 @@ class PartsReader:
         options["filter"], distances = filter, None
         truth, rank, metric = options, options.get("rank"), options.get("metric")
         if self.vector_type is not None and not isinstance(queries, Codes) and rank != "hamming":
-            request = Request(self.coder, self._encode, queries, rank="exact", metric=metric, stored=True)
+            request = Request(self.coder, self.width, queries, rank="exact", metric=metric, stored=True)
             distances = TrueDistances(request.queries, self.vectors, request.metric)
             truth = {**options, "rank": "exact"}
         true = self.search(queries, k, candidates=max(count, 1), **truth)
@@ -202,7 +202,7 @@ class PartsReader:
     ) -> tuple[Any, dict[str, Any]]:
         """Return checked queries as parts take them, a batch, and the other arguments of their search."""
         stored = self.vector_type is not None
-        request = Request(self.coder, self._encode, queries, rank=rank, metric=metric, stored=stored, threads=threads)
+        request = Request(self.coder, self.width, queries, rank=rank, metric=metric, stored=stored, threads=threads)
         rows = request.codes if request.codes is not None else request.queries
         if isinstance(rows, Codes):
             rows = Codes(rows.packed, rows.width)
