@@ -20,7 +20,7 @@ DOWNLOADS := 's/^ *\(Downloading\|Using cached\) \(.*\)-[0-9].*\((.*)\)$$/   \2 
 COMPILED := 's/^ *\(\[[0-9]*\/[0-9]*\]\).*[/]\(.*\)\.c[px].*/   \1 \2/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native test-sanitized test-processors torture fuzz lint format bench web audit wheels test-wheel use-wheel release-check coverage mutants clean
+.PHONY: help demo docs check test test-native test-processors torture fuzz lint format bench web audit wheels test-wheel use-wheel release-check coverage mutants clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -50,10 +50,6 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \
 		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure --parallel 4
-
-test-sanitized: .venv/ready  ## Run tests on a core under the address and undefined-behavior sanitizers, and threads under another
-	@$(RUN) tools/sanitized.py address -n auto --maxprocesses 4 --dist loadfile
-	@$(RUN) tools/sanitized.py thread
 
 test-processors: .venv/ready  ## Run tests as on other processors, under QEMU, with older instruction sets and without oneDNN
 	@$(RUN) tools/processors.py

@@ -1,7 +1,8 @@
 """What a query to a cluster costs beside one index, and which share of the parts it needs.
 
 Items are rows of a .npy file (--vectors) and, where more are wanted, rows of it with noise; its last rows are the
-queries. Without a file, items are clustered random vectors. Ray runs here, with an actor for each part.
+queries. Without a file, items are clustered random vectors. Ray runs here, or at $RAY_ADDRESS, with an actor for each
+part.
 
 Fan-out: a request that asks every part for nothing, the same by calls of Ray's actors without Nestcode, and searches of
 one query and of 64, by one index of all parts in this process and by the cluster. CPU is that of this process and of
@@ -14,6 +15,7 @@ that of a client that knows where they are.
 """
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -112,7 +114,7 @@ def route(coder: Coder, parts: list[Path], queries: Floats, true: Ids) -> dict[s
 
 def fan_out(parts: list[Path], queries: Floats, true: Ids, rounds: int) -> list[dict[str, Any]]:
     """Return the cost of requests to one index, and to clusters of some of the parts and of all."""
-    ray.init("local", logging_level="error", log_to_driver=False, include_dashboard=False)
+    ray.init(os.environ.get("RAY_ADDRESS", "local"), logging_level="error", log_to_driver=False)
     rows = [{"index": "one Index", **row} for row in costs(Index.open(parts), [], queries, true, rounds)]
     for count in sorted({1, max(len(parts) // 4, 1), len(parts)}):
         with SearchCluster(parts[:count], replicas=1, num_cpus=0) as cluster:

@@ -16,6 +16,7 @@ packages, and nothing on the 16 that benchmarks/compression.py measures.
 """
 
 import argparse
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,12 +40,13 @@ ACTIVITIES = (0.03, 0.1, 0.25, 0.6, 1.2)  # sums of horizontal and vertical Lapl
 DEVIATIONS = (0.03, 0.08, 0.15, 0.3)  # standard deviations of chroma, in steps
 CORRELATIONS = (0.1, 0.3, 0.6)  # squared, of chroma and luma
 REGULARIZATION, NOISE = 0.02, 0.01  # variances of luma and chroma that count as noise, in squared steps
+TEXTURE, COARSEST_TEXTURE_STEP = 4.5, 16.0  # the activity from which on cells stay as they are, up to a quantizer step
 MIDDLE, HALF = 5, 3  # of the logarithms of steps that weights are fitted to
 UNFILTERED = 4.0  # the step at which nothing is filtered; the strength grows up to twice of it
 LUMA_CLASSES = 5 * (len(ACTIVITIES) + 1)
 CHROMA_CLASSES = (len(DEVIATIONS) + 1) * (len(CORRELATIONS) + 1)
 TAPS, UNIT = 16, 256  # weights of a class of luma, and the inverse of their unit
-RATES = (0.05, 0.1, 0.25, 0.5, 1.0)  # bpp that are reported
+RATES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0)  # bpp that are reported
 SHRUNK = 0.8  # weights of luma, relative to least squares: it loses next to nothing, and half as much on drawings
 CUTS, FINEST_CUT, COARSEST_CUT = 4, 1.2, 0.03  # of each training image, in bpp
 SIDE, CROP = 768, (192, 256)  # pixels: of the longer side, and of the part that is trained on
@@ -167,8 +169,11 @@ def level(step: float) -> float:
     return float(np.clip((exponent + 2 * mantissa - 2 - MIDDLE) / HALF, -1, 1))
 
 
-def luma_features(luma: Plane, step: float) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return what the weights of each pixel's class multiply, (16, height, width), and the classes."""
+def luma_features(luma: Plane, step: float, texture: float = math.inf) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return what the weights of each pixel's class multiply, (16, height, width), and the classes.
+
+    Flat cells stay as they are, which saves time, and so do cells with an activity of `texture` steps.
+    """
     height, width = luma.shape
     padded = np.pad(luma, 2, mode="edge")
 
@@ -196,7 +201,7 @@ def luma_features(luma: Plane, step: float) -> tuple[NDArray[Any], NDArray[np.in
             for first, swapped in ((0, _of_pixels(turned & ~across)), (2, _of_pixels(turned & across))):
                 features.append(np.where(swapped, sums[first + 1], sums[first]))
                 features.append(np.where(swapped, sums[first], sums[first + 1]))
-    return np.stack(features) * _of_pixels(activity > 0), classes  # flat cells stay as they are: it saves time
+    return np.stack(features) * _of_pixels((activity > 0) & (horizontal + vertical < texture * step)), classes
 
 
 def chroma_features(luma: Plane, chroma: Plane, step: float) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -211,11 +216,13 @@ def chroma_features(luma: Plane, chroma: Plane, step: float) -> tuple[NDArray[An
     return np.stack([slope * (luma - guide) + mean - chroma, mean - chroma]), _of_pixels(classes)
 
 
-def filtered(channels: NDArray[Any], steps: list[float], strength: float, weights: Weights) -> NDArray[Any]:
-    """Return channels of whole cells filtered, (1 or 3, height, width)."""
+def filtered(channels: NDArray[Any], steps: list[float], reached: float, weights: Weights) -> NDArray[Any]:
+    """Return channels of whole cells filtered, (1 or 3, height, width), at the quantizer step that was reached."""
     out = []
+    strength = float(np.clip(reached / UNFILTERED - 1, 0, 1))
+    texture = TEXTURE if reached <= COARSEST_TEXTURE_STEP else math.inf
     for k, (channel, step) in enumerate(zip(channels, steps, strict=True)):
-        features, classes = chroma_features(channels[0], channel, step) if k else luma_features(channel, step)
+        features, classes = chroma_features(channels[0], channel, step) if k else luma_features(channel, step, texture)
         base, slope = np.split(weights[min(k, 1)], 2, axis=1)
         out.append(channel + strength * np.einsum("fyx,yxf->yx", features, (base + level(step) * slope)[classes]))
     return np.stack(out)
@@ -241,14 +248,14 @@ def rates_saved(image: NDArray[np.uint8], weights: Weights) -> list[float | None
     before: list[float] = []
     after: list[float] = []
     sizes = [int(rate * image.shape[0] * image.shape[1] / 8) for rate in RATES]
+    sizes = [size for size in sizes if size < len(bits)]
     for size in sizes:
         decoded, step = decoded_channels(image, bits, size)
-        strength = float(np.clip(step / UNFILTERED - 1, 0, 1))
-        for shown, out in ((decoded, before), (filtered(decoded, [step] * 3, strength, weights), after)):
+        for shown, out in ((decoded, before), (filtered(decoded, [step] * 3, step, weights), after)):
             out.append(metrics.psnr(original, shown, peak=255.0))
-    slopes = np.gradient(np.log(RATES), before)
+    slopes = np.gradient(np.log(RATES[: len(sizes)]), before)
     gains = 1 - np.exp(-slopes * (np.array(after) - before))
-    return [float(gain) if size < len(bits) else None for gain, size in zip(gains, sizes, strict=True)]
+    return [*map(float, gains), *[None] * (len(RATES) - len(sizes))]
 
 
 def header(weights: Weights) -> str:

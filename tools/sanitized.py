@@ -1,11 +1,13 @@
 """Compile the core under sanitizers, and run tests or a program of Python on it.
 
-    python tools/sanitized.py address                  tests of all that the core does, which `make test-sanitized` runs
+    python tools/sanitized.py address                  tests of all that the core does
     python tools/sanitized.py address tests/search     files or folders of tests, and options of pytest
     python tools/sanitized.py thread                   threads that share indexes and coders (tests/torture/races.py)
 
 `address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` is ThreadSanitizer. The first report ends a
-process. The interpreter and NumPy are not instrumented, but their allocations are, and so are their locks.
+process; what AddressSanitizer says is in `build/address/report.*`, as processes of tests keep it to themselves. The
+interpreter and NumPy are not instrumented, but their allocations are, and so are their locks. An allocation in C++ that
+fails ends a process under AddressSanitizer, where it raises `MemoryError` otherwise.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ FLAGS = {
 RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
 OPTIONS = {
     # Python keeps memory to the end, and tests ask for more than there is.
-    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:log_path={build}/report",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     # A forked child may not start threads under ThreadSanitizer, unless it is allowed to die of it.
-    "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0:second_deadlock_stack=1",
+    "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions={build}/suppressions",
     "PYTHONMALLOC": "malloc",  # so that small objects have bounds too
 }
 # An editable install finds its own package before any path does.
 FIRST = "import sys\nsys.meta_path[:] = [one for one in sys.meta_path if 'ScikitBuild' not in type(one).__name__]\n"
+SUPPRESSED = "race:libarrow\ncalled_from_lib:libarrow.so\n"  # Arrow's allocator, which is not instrumented
 FOLDERS = "search", "index", "laws", "images", "streams", "test_core.py", "test_codes.py"
 TESTED = [f"tests/{name}" for name in FOLDERS]
 LIMITED = "not memory"  # tests that limit the memory of a process, of which a sanitizer reserves terabytes
@@ -73,6 +76,7 @@ def build(kind: str) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(path)
     (package / "sitecustomize.py").write_text(FIRST)
+    (build / "suppressions").write_text(SUPPRESSED)
     return package
 
 
@@ -80,7 +84,8 @@ def environment(kind: str, package: Path) -> dict[str, str]:
     """Return the environment of processes that load the runtime before all else, and this package."""
     command = [os.environ.get("CXX", "c++"), f"-print-file-name={RUNTIMES[kind]}"]
     runtime = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return {**os.environ, **OPTIONS, "LD_PRELOAD": runtime, "PYTHONPATH": f"{package}{os.pathsep}{ROOT}"}
+    options = {name: value.format(build=package.parent) for name, value in OPTIONS.items()}
+    return {**os.environ, **options, "LD_PRELOAD": runtime, "PYTHONPATH": f"{package}{os.pathsep}{ROOT}"}
 
 
 def without_randomization() -> list[str]:

@@ -28,9 +28,6 @@ void decode(Input& input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
     Input input(bytes, count);
-    if (input.number(1))
-        decode<std::uint8_t>(input);
-    else
-        decode<std::uint16_t>(input);
+    input.with_pixel([&](auto pixel) { decode<decltype(pixel)>(input); });
     return 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -29,6 +30,15 @@ class Input {
     }
 
     std::vector<std::uint8_t> rest() { return values<std::uint8_t>(left_); }
+
+    // Calls with a value of either type of pixels.
+    template <class Call>
+    void with_pixel(Call call) {
+        if (number(1))
+            call(std::uint8_t{});
+        else
+            call(std::uint16_t{});
+    }
 
   private:
     template <class T>

@@ -28,6 +28,10 @@ namespace nestcode {
 // steps.
 inline constexpr std::array<float, 2> kDirected = {1.5F, 3};
 inline constexpr std::array<float, 5> kActivities = {0.03F, 0.1F, 0.25F, 0.6F, 1.2F};
+// The sum of horizontal and vertical Laplacians, in steps, from which on a cell of luma is texture: it stays as it is,
+// as the filter cannot tell its noise from its detail. Not beyond a step of 16: residuals of lossless streams, which
+// begin at steps above it, add to pixels that were filtered before this rule.
+inline constexpr float kTexture = 4.5F, kCoarsestTextureStep = 16;
 inline constexpr float kClipped = 0.2F;  // of a step, to which differences are clipped
 // Bounds of the standard deviation of chroma, in steps, and of its squared correlation with luma.
 inline constexpr std::array<float, 4> kDeviations = {0.03F, 0.08F, 0.15F, 0.3F};
@@ -42,12 +46,14 @@ class ImageFilter {
     static constexpr std::size_t kLines = 16;  // of a row of blocks
 
     // `width` is a multiple of 16. Channels are luma and possibly two of chroma, with a quantizer step each. The
-    // strength is between 0, which changes nothing, and 1.
-    ImageFilter(std::size_t width, const std::vector<float>& steps, float strength)
+    // strength is between 0, which changes nothing, and 1. Cells of luma with an activity of `texture` steps stay as
+    // they are.
+    ImageFilter(std::size_t width, const std::vector<float>& steps, float strength, float texture)
         : width_(width),
           stride_(width + 2 * kMargin),
           cells_(width / kCell),
           steps_(steps),
+          texture_(texture * steps[0]),
           luma_((kAbove + kLines + kBelow) * stride_),
           sums_(kCellRows * kSums * cells_),
           column_sums_(cells_ + 2),
@@ -89,7 +95,7 @@ class ImageFilter {
             float* out = own + (row - 1) * kCell * line;
             classify_luma();
             for (std::size_t cell = 0; cell < cells_; ++cell)
-                if (luma_classes_[cell] != kFlat) filter_luma<kBytes>(row, cell, out + cell * kCell, line);
+                if (luma_classes_[cell] != kUnchanged) filter_luma<kBytes>(row, cell, out + cell * kCell, line);
             for (std::size_t k = 0; k < chromas; ++k) {
                 classify_chroma(k);
                 for (std::size_t cell = 0; cell < cells_; ++cell)
@@ -108,7 +114,7 @@ class ImageFilter {
     // itself, its square and its product with luma.
     enum Sum : std::size_t { kHorizontal, kVertical, kDiagonal, kAntidiagonal, kLuma, kLumaSquare, kChroma };
     static constexpr std::size_t kChromaSums = 3, kSums = kChroma + 2 * kChromaSums;
-    static constexpr int kFlat = -1;                      // the class of cells of luma that stay as they are
+    static constexpr int kUnchanged = -1;                 // the class of flat cells of luma, and of texture
     static constexpr float kPixels = 16 * kCell * kCell;  // of a weighted sum over 3 x 3 cells
 
     // Where between the finest and the coarsest steps one lies, from -1 to 1; its logarithm is linear between powers
@@ -267,8 +273,8 @@ class ImageFilter {
             const bool directed = most > kDirected[0] * least, strongly = most > kDirected[1] * least;
             const std::int32_t direction = (directed ? 1 + across : 0) + (strongly ? 2 : 0);
             const std::int32_t turn = across ? (backward ? 2 : 0) : (upright ? 1 : 0);
-            classes[cell] =
-                activity == 0 ? kFlat : direction * (static_cast<std::int32_t>(kActivities.size()) + 1) + activity;
+            const std::int32_t own = direction * (static_cast<std::int32_t>(kActivities.size()) + 1) + activity;
+            classes[cell] = (activity == 0) | (horizontal + vertical >= texture_) ? kUnchanged : own;
             turns[cell] = directed ? turn : 0;
         }
     }
@@ -339,6 +345,7 @@ class ImageFilter {
 
     std::size_t width_, stride_, cells_;
     std::vector<float> steps_;
+    float texture_;                                                        // the activity of texture
     std::array<std::array<float, kTaps + 1>, kLumaClasses> luma_weights_;  // of neighbors, and last of the pixel itself
     std::array<std::array<std::array<float, 2>, kChromaClasses>, 2> chroma_weights_;
     std::vector<float> luma_;         // unfiltered lines, with margins

@@ -414,7 +414,8 @@ class ImageReconstruction {
         std::vector<float> steps(channels_.size() < 3 ? 1 : 3);
         for (std::size_t k = 0; k < steps.size(); ++k)
             steps[k] = reached * static_cast<float>(channels_[k].weight) / kUnweighted;
-        return {width, steps, std::min(reached / kUnfiltered - 1, 1.0F)};
+        const float texture = reached <= kCoarsestTextureStep ? kTexture : std::numeric_limits<float>::infinity();
+        return {width, steps, std::min(reached / kUnfiltered - 1, 1.0F), texture};
     }
 
     // Appends the DC coefficients of a channel, in steps: the second stage undone.

@@ -1,5 +1,6 @@
 """`nestcode compress`, `decompress` and `info FILE`: images and vectors from files to files."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -255,6 +256,22 @@ def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest
     items = tmp_path / "v.nest"
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
     assert "stream of items and not of images" in refused("view", items, "-o", tmp_path / "c.png")
+
+
+def test_view_writes_a_page_with_the_stream(photos: Path, tmp_path: Path) -> None:
+    """tests/web/test_page.py opens such a page."""
+    stream, page = tmp_path / "a.nest", tmp_path / "a.html"
+    fine("compress", photos / "color.png", "-o", stream)
+    assert fine("view", stream, "-o", page) == f"{page}\n"
+    assert base64.b64encode(stream.read_bytes()).decode() in page.read_text()
+    assert "exists already" in refused("view", stream, "-o", page)
+    for option in (["--image", 0], ["--bpp", 1], ["--refine"], ["--scale", "1/2"], ["--coder", "photos"]):
+        said = misused("view", stream, "-o", page, "--force", *option)
+        assert "with a PNG file" in said
+    items = tmp_path / "v.nest"
+    fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
+    assert "stream of items and not of images" in refused("view", items, "-o", tmp_path / "c.html")
+    assert not (tmp_path / "c.html").exists()
 
 
 def test_refine_writes_what_the_learned_decoder_returns(photos: Path, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_mistakes_are_named(mistake: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "features", "width"), [("search", 4, 32), ("graph", 64, 320), ("distortion", 40, 256)]
+    ("goal", "features", "width"), [("search", 4, 32), ("graph", 64, 384), ("distortion", 40, 256)]
 )
 def test_width_by_default(goal: Any, features: int, width: int) -> None:
     rows = np.random.default_rng(0).standard_normal((45, features))

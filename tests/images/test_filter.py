@@ -40,10 +40,7 @@ def test_images_are_those_of_the_plain_filter(plain: ModuleType, last: int, tune
 
         def filtered(channels: Floats, scales: Floats, step: float = step) -> Floats:
             count = 3 if len(channels) > 2 else 1
-            strength = float(np.clip(step / plain.UNFILTERED - 1, 0, 1))
-            colors = plain.filtered(
-                channels[:count], [step * float(scale) for scale in scales[:count]], strength, weights
-            )
+            colors = plain.filtered(channels[:count], [step * float(scale) for scale in scales[:count]], step, weights)
             return np.concatenate([colors, channels[count:]])
 
         image = decoder.image()
@@ -64,8 +61,11 @@ def test_an_image_of_all_bits_is_not_filtered() -> None:
     assert np.array_equal(decoder.image(), decoder.image(filtered=False))
 
 
-def test_filtered_images_are_nearer_the_original() -> None:
+@pytest.mark.parametrize(("bpp", "gain"), [(0.5, 0.1), (3, 0)])
+def test_filtered_images_are_nearer_the_original(bpp: float, gain: float) -> None:
+    """Also at 3 bpp, where china is full of texture."""
     for image in sample_images().values():
+        image = image[:320, :480]
         decoder = ImageDecoder(ImageCodec.load(), image.shape)
-        decoder.feed(ImageCodec.load().encode(image, image.size // 48))  # 0.5 bpp
-        assert psnr(image, decoder.image()) > psnr(image, decoder.image(filtered=False)) + 0.1
+        decoder.feed(ImageCodec.load().encode(image, int(bpp * image.size / 24)))
+        assert psnr(image, decoder.image()) > psnr(image, decoder.image(filtered=False)) + gain

@@ -187,14 +187,14 @@ def record(doing: Doing, root: Path, folder: Path) -> tuple[Recorder, list[tuple
 def crashes_of(steps: list[Step], disk: Disk, complete: list[int]) -> Iterator[tuple[int, str, Files]]:
     """What a crash after each number of steps leaves; equal ones once for each commit.
 
-    On the strictest disk, and on the other kinds by turns: the torture tries all of them.
+    On the strictest disk, and after every third step on another kind, by turns: the torture tries all of them.
     """
     random, seen = Random(0), set()
     for done in range(len(steps) + 1):
         if done:
             disk.make(steps[done - 1])
         kinds = list(disk.crashes(random))
-        for kind, files in (kinds[1], kinds[done % len(kinds)]):
+        for kind, files in (kinds[1], *([kinds[done // 3 % len(kinds)]] if done % 3 == 0 else [])):
             case = (frozenset(files.items()), sum(number <= done for number in complete))
             if case not in seen:
                 seen.add(case)
@@ -248,7 +248,7 @@ def test_a_crash_at_any_step_leaves_a_complete_commit(doing: Doing, tmp_path: Pa
         for kind in ("create", "write", "sync", "rename", "sync folder"):
             assert counts[kind] > 0, kind
         assert counts["sync"] == counts["create"]  # every file that was made
-        assert counts["crashes"] > counts["write"]
+        assert counts["crashes"] > counts["write"] // 2
 
 
 @pytest.mark.usefixtures("simulated")

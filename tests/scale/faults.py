@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import ray
+from ray.cluster_utils import Cluster
 
 from nestcode import Index
 from nestcode.scale.ray import SearchCluster
@@ -18,6 +19,20 @@ from tests.scale.test_shards import QUERIES
 
 PATIENCE = 60.0  # seconds for a request: an answer later is lost
 RECOVERY = 120.0  # seconds until all replicas answer
+STARTS = 3  # of a cluster: Ray gives its processes half a minute, which they miss on a busy machine
+# Without Ray's processes that collect logs and add nodes: each imports Ray, and nothing here asks for them.
+NODE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_log_monitor": False, "no_monitor": True}
+
+
+def started() -> Cluster:
+    """Return a cluster of one node."""
+    for left in reversed(range(STARTS)):
+        try:
+            return Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+        except Exception as error:
+            if "timed out" not in str(error) or not left:
+                raise
+    raise AssertionError
 
 
 class Client:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -16,7 +17,6 @@ import pyarrow as pa
 import pytest
 import ray
 import ray.data
-from ray.cluster_utils import Cluster
 from typer.testing import CliRunner
 
 from nestcode import Index, LinearCoder
@@ -28,7 +28,7 @@ from nestcode.scale.ray import PartialHits, SearchCluster, encode
 from nestcode.serve import Service, create_app, in_thread
 from tests.docs import statements
 from tests.docs.blocks import ON_RAY, blocks_of, first_lines_of
-from tests.scale.faults import PATIENCE, answered, check, clients, process_of, recovered
+from tests.scale.faults import NODE, PATIENCE, answered, check, clients, process_of, recovered, started
 from tests.scale.test_shards import contents
 
 ROOT = Path(__file__).parents[2]
@@ -36,12 +36,11 @@ RNG = np.random.default_rng(0)
 X = (RNG.standard_normal((1500, 12)) * np.linspace(3, 0.3, 12)).astype(np.float32)
 IDS = RNG.permutation(9000)[:1500]
 CODER = LinearCoder(width=40).fit(X)
-NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
 def main(folder: Path) -> None:
     """Start the cluster, and assert everything."""
-    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    cluster = started()
     node = cluster.add_node(**NODE)
     try:
         ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
@@ -53,6 +52,7 @@ def main(folder: Path) -> None:
         print("search", file=sys.stderr)
         the_page_runs(cluster.address, folder)
         ray.shutdown()
+        the_benchmark_runs(cluster.address, folder)
         ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
         a_part_that_hangs_or_is_damaged_is_named(folder)
         a_service_of_a_cluster_answers_as_that_of_one_machine(folder)
@@ -203,6 +203,17 @@ def the_command_builds_what_one_process_builds(address: str, folder: Path) -> No
     index = Index.open(json.loads(run.stdout)["paths"])
     assert index.codes(np.arange(1500)) == CODER.encode(X)
     assert CliRunner().invoke(app, [*build, str(folder / "other"), "--parts", "2"]).exit_code == 2
+
+
+def the_benchmark_runs(address: str, folder: Path) -> None:
+    """Run benchmarks/cluster.py, which connects to a cluster and leaves it."""
+    script, out = ROOT / "benchmarks" / "cluster.py", folder / "cluster.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", address)
+        patch.syspath_prepend(script.parent)
+        patch.setattr(sys, "argv", [str(script), "--quick", "--json", str(out)])
+        runpy.run_path(str(script), run_name="__main__")
+    assert {row["table"] for row in json.loads(out.read_text())["rows"]} == {"routing", "fan-out"}
 
 
 def the_page_runs(address: str, folder: Path) -> None:

@@ -49,14 +49,23 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
     given = parser.parse_args()
     parts = split({kind: KINDS[kind][0] for kind in given.kind}, given.minutes, given.jobs)
+    broken: list[str] = []
+
+    def done(part: tuple[str, float, int]) -> tuple[str, dict[str, Tally]]:
+        kind, seconds, seed = part
+        try:
+            return kind, run(kind, seconds, given.seed + seed)
+        except RuntimeError as error:  # so that the others are not lost
+            broken.append(f"{kind}: {error}")
+            return kind, {}
+
     with ThreadPoolExecutor(given.jobs) as pool:
-        done = pool.map(lambda part: run(part[0], part[1], given.seed + part[2]), parts)
-        tallies = merge(zip([kind for kind, *_ in parts], done, strict=True))
+        tallies = merge(pool.map(done, parts))
     text = table(tallies, given.minutes)
     print(text)
     if given.page is not None:
         given.page.write_text(MARKS.sub(lambda _: text, given.page.read_text()))
-    failures = [
+    failures = broken + [
         f"{kind}, {row}: {note} (seed {seed})"
         for kind, rows in tallies.items()
         for row, tally in rows.items()

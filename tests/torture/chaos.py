@@ -25,6 +25,7 @@ import numpy as np
 import nestcode as nc
 from nestcode.serve import Limits, Service, create_app
 from nestcode.serve.server import address_of, listen, make_server
+from nestcode.storage import allow_files
 from nestcode.wire import FLOAT32, HITS, unpack_hits
 from tests.torture.files import CODER, ITEMS
 from tests.torture.run import HANG, Outcome, Trial, report_alive
@@ -32,6 +33,7 @@ from tests.torture.run import HANG, Outcome, Trial, report_alive
 ATTACKERS, SEARCHES = 4, 10  # threads of one attack, searches of the honest client beside it
 PATIENCE = HANG / 4  # seconds for one answer, in which the service may run or sleep
 PAUSE = 0.1  # seconds of an attacker between two rounds: what is tried is not who has the larger machine
+CROWD = 10_000  # connections of one attack
 ROOM = 600 << 20  # bytes that an attack may cost beyond what the service takes before: twice the budget of bodies
 LARGE = 8 << 20  # bytes of a file that is served
 LIMITS = Limits(seconds=HANG, connections=256)
@@ -99,6 +101,18 @@ def half_open(address: tuple[str, int], random: Random) -> None:
         time.sleep(10 * PAUSE)
 
 
+def crowd(address: tuple[str, int], random: Random) -> None:
+    """Ten thousand connections, together: most are silent, some send a request, and all stay."""
+    allow_files(CROWD)
+    with contextlib.ExitStack() as stack:
+        for _ in range(CROWD // ATTACKERS):
+            with contextlib.suppress(TimeoutError):  # the system holds some thousands until they are accepted
+                one = stack.enter_context(connect(address))
+                if random.random() < 0.2:
+                    one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(10 * PAUSE)
+
+
 def slow(address: tuple[str, int], random: Random) -> None:
     """Bodies that do not arrive whole."""
     with contextlib.ExitStack() as stack:
@@ -143,6 +157,7 @@ ATTACKS: dict[str, Attack] = {
     "bodies that stall": slow,
     "oversized JSON": oversized,
     "lengths and types that lie": lying,
+    "ten thousand connections": crowd,
 }
 
 

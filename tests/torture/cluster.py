@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.cluster_utils import Cluster
 
 from nestcode.scale import merge_shards
 from nestcode.scale.ray import SearchCluster
-from tests.scale.faults import Client, clients
+from tests.scale.faults import NODE, Client, clients, started
 from tests.scale.test_shards import encoded
 from tests.torture.run import HANG, Outcome, Trial, report_alive
 
 REPLICAS, PARTS = 2, 2
-NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 ANSWERS = 5  # of each client after a fault
 KNOWN = 150  # answers of each client until a slow replica gets a competitor: 20 of each kind of request
 LOOK = 0.02  # seconds between two looks at a state
@@ -70,7 +68,7 @@ def opened(folder: Path) -> Iterator[Place]:
     for generation in generations:
         merge_shards(shards, generation, parts=PARTS)
     parts = sorted(generations[0].glob("part-*"))
-    nodes = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False, "wait": False})
+    nodes = started()
     try:
         worker = nodes.add_node(wait=False, **NODE)
         ray.init(address=nodes.address, logging_level="error", log_to_driver=False)

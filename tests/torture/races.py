@@ -65,7 +65,7 @@ def together(works: list[Work], random: Random) -> None:
 
 def share_an_index(coder: nc.Coder, random: Random) -> None:
     """Search, write, compact, commit and save in threads; an item that stays is found all the time."""
-    stored, graph = random.choice(STORED), random.random() < 0.5
+    stored, graph = random.choice(STORED), isinstance(coder, nc.LinearCoder) and random.random() < 0.5
     with tempfile.TemporaryDirectory() as folder:
         first = nc.Index(coder, vectors=stored, graph=graph and stored is not None)
         first.add(ROWS[:FIRST], attributes={"year": np.arange(FIRST) % 7})

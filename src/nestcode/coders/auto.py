@@ -41,7 +41,7 @@ CANDIDATES: dict[Goal, list[type[Choice]]] = {
     "graph": [LinearCoder],
 }
 BY_RECALL: tuple[Goal, ...] = ("search", "codes")  # the others are measured by error, if at all
-WIDTHS: dict[Goal, int] = {"search": 256, "codes": 256, "distortion": 256, "graph": 320}  # by default
+WIDTHS: dict[Goal, int] = {"search": 256, "codes": 256, "distortion": 256, "graph": 384}  # by default
 MAX_BITS_PER_FEATURE = 8  # more say little, whatever the coder
 SAMPLE_ROWS, SAMPLE_VALUES, TRIAL_WIDTH = 20_000, 1 << 23, 128
 HELD_OUT = 0.2  # of the sample
@@ -80,7 +80,7 @@ def fit(
 
     Args:
         X: (n, features): an array, a memory map, or a list of arrays.
-        width: bits of a code; by default 256, or 320 with the goal "graph", but at most 8 for each feature.
+        width: bits of a code; by default 256, or 384 with the goal "graph", but at most 8 for each feature.
         metric: "l2", or "cosine" to compare items by angle.
         goal: "search" compares the coders that are fitted in seconds by recall@10, for an index that stores vectors;
             "codes" also compares `ResidualCoder`, for an index of codes alone; "distortion" compares by squared error;

@@ -64,8 +64,8 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
         >>> data = nc.compress_images([nc.data.sample_images()["china"]])
         >>> decoder, file = ImageStreamDecoder(), io.BytesIO(data)
         >>> decoder.read(file, width=160)
-        >>> len(data), file.tell(), decoder.images()[0].shape
-        (210462, 4569, (427, 640, 3))
+        >>> 30 * file.tell() < len(data), decoder.images()[0].shape
+        (True, (427, 640, 3))
 
         Args:
             file: an open file, a `nestcode.client.RemoteStream`, a file of fsspec: anything with `read(count)`. It is

@@ -84,7 +84,7 @@ class Index(IndexReader):
             the index stores only codes. float16 rounds values below 3e-8 to 0, and refuses values above 65504; for the
             cosine it also refuses a vector that would become all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background. A search by graphs is several
-            times as fast as by inverted lists, and takes up to 1,536 bytes an item in memory and 172 in files. The
+            times as fast as by inverted lists, and takes up to 1,792 bytes an item in memory and 180 in files. The
             coder must be a `LinearCoder` (the choice of `fit(goal="graph")`) or a `RotationCoder`. Smaller segments get
             no graph, because a scan is as fast.
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import as_float64, check_int, check_rows
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform, Mixture, Uniform
 from nestcode.nn.contrastive import PrefixDistillation, Temperature
@@ -48,8 +49,8 @@ class NestedAdapter(nn.Module):
 
     def __init__(self, features: int, hidden: int | None = None) -> None:
         super().__init__()
-        features = check_int(features, "features", least=1)
-        hidden = 2 * features if hidden is None else check_int(hidden, "hidden", least=1)
+        features = check_int(features, "features", least=1, most=MAX_WIDTH)
+        hidden = 2 * features if hidden is None else check_int(hidden, "hidden", least=1, most=MAX_WIDTH)
         self.rotation = nn.Linear(features, features, bias=False)
         self.correction = nn.Sequential(nn.Linear(features, hidden), nn.GELU(), nn.Linear(hidden, features))
         with torch.no_grad():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nestcode.arrays import check_int
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.binarize import Binarize
@@ -62,7 +63,8 @@ class OrderedAutoencoder(OrderedNetwork):
         encoder: nn.Module | None = None,
         decoder: nn.Module | None = None,
     ) -> None:
-        features, width = check_int(features, "features", least=1), check_int(width, "width", least=1)
+        features = check_int(features, "features", least=1, most=MAX_WIDTH)
+        width = check_int(width, "width", least=1, most=MAX_WIDTH)
         if (encoder is None) != (decoder is None) or (tied and encoder is not None):
             raise InvalidInput(
                 "encoder and decoder come together and replace layers and tied, "

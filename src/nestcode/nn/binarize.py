@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput
 
 Gradient = Literal["none", "straight-through", "stochastic"]
@@ -178,9 +179,10 @@ class Binarize(nn.Module):
         if gradient not in GRADIENTS:
             raise InvalidInput(f"gradient must be one of {', '.join(GRADIENTS)}, got {gradient!r}")
         for name, value in (("beta", beta), ("rate", rate)):
-            if not 0 < value < 1:
-                raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value!r}")
-        self.width, self.beta, self.rate = check_int(width, "width", least=1), float(beta), float(rate)
+            if not is_number(value) or not 0 < 1 - value < 1:
+                raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {shown(value)}")
+        self.width = check_int(width, "width", least=1, most=MAX_WIDTH)
+        self.beta, self.rate = float(beta), float(rate)
         self.gradient, self.signed, self.deferred = gradient, signed, deferred
         self.frozen = 0  # leading units whose thresholds stay
         self.anchor: Anchor | None = None  # within a line search

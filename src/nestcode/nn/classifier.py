@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import check_int
+from nestcode.codes import MAX_WIDTH
 from nestcode.lengths import Lengths
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.layers import Encoder
@@ -61,8 +62,9 @@ class OrderedClassifier(OrderedNetwork):
         encoder: nn.Module | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        features, width = check_int(features, "features", least=1), check_int(width, "width", least=1)
-        classes, dropout = check_int(classes, "classes", least=2), check_probability(dropout, "dropout")
+        features = check_int(features, "features", least=1, most=MAX_WIDTH)
+        width = check_int(width, "width", least=1, most=MAX_WIDTH)
+        classes, dropout = check_int(classes, "classes", least=2, most=MAX_WIDTH), check_probability(dropout, "dropout")
         super().__init__(
             features,
             width,

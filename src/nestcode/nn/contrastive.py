@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Full, Lengths, LogUniform, Mixture
 from nestcode.nn.losses import NestedLoss
@@ -42,9 +42,9 @@ class Temperature(nn.Module):
 
     def __init__(self, at: Mapping[int, float], learned: bool = True) -> None:
         super().__init__()
+        if not at or not all(is_number(value) and value > 0 for value in at.values()):
+            raise InvalidInput(f"at must give temperatures above 0 by length, got {shown(at)}: for example {{1: 0.1}}")
         given = sorted((check_int(length, "a length", least=1), float(value)) for length, value in at.items())
-        if not given or min(value for _, value in given) <= 0:
-            raise InvalidInput(f"at must give temperatures above 0 by length, got {dict(at)}: for example {{1: 0.1}}")
         self.register_buffer("places", torch.tensor([float(length) for length, _ in given]).log())
         self.logarithms = nn.Parameter(torch.tensor([value for _, value in given]).log(), requires_grad=learned)
 
@@ -196,6 +196,6 @@ def _at(temperature: nn.Module | float, length: Tensor | int | None, width: int)
 
 
 def _check_temperature(temperature: float | Temperature) -> float | Temperature:
-    if not isinstance(temperature, Temperature) and not temperature > 0:
-        raise InvalidInput(f"temperature must be above 0, or a Temperature, got {temperature!r}")
+    if not isinstance(temperature, Temperature) and not (is_number(temperature) and temperature > 0):
+        raise InvalidInput(f"temperature must be above 0, or a Temperature, got {shown(temperature)}")
     return temperature

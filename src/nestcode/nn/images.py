@@ -8,12 +8,14 @@ Rows are flat, channel after channel: a CIFAR-10 image is (3, 32, 32). Both modu
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput
 
 Shape = tuple[int, int, int]  # channels, height, width of an image
@@ -41,7 +43,7 @@ class ImageEncoder(nn.Module):
     def __init__(self, shape: Shape, width: int, channels: int = 64) -> None:
         super().__init__()
         self.shape = check_shape(shape)
-        c = check_int(channels, "channels", least=1)
+        c = check_int(channels, "channels", least=1, most=MAX_WIDTH)
         if c % GROUPS:
             raise InvalidInput(f"channels must divide by {GROUPS}, got {channels}")
         self.body = nn.Sequential(
@@ -52,7 +54,7 @@ class ImageEncoder(nn.Module):
             Convolution(4 * c, 8 * c, halve=True),
             Residual(8 * c),
         )
-        self.code = nn.Linear(8 * c, check_int(width, "width", least=1))
+        self.code = nn.Linear(8 * c, check_int(width, "width", least=1, most=MAX_WIDTH))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the pre-activations of flat rows."""
@@ -147,10 +149,10 @@ class RandomViews(nn.Module):
         self.crop, self.flip = check_int(crop, "crop", least=0), bool(flip)
         if self.crop >= min(shape[1:]) and self.crop:
             raise InvalidInput(f"crop must be below the sides of an image of shape {shape}, got {crop}")
-        if not 0 < zoom <= 1:
-            raise InvalidInput(f"zoom must be above 0 and at most 1, got {zoom!r}")
-        if not (0 <= color <= 1 and 0 <= gray <= 1):
-            raise InvalidInput(f"color and gray must be from 0 to 1, got {color!r} and {gray!r}")
+        if not is_number(zoom) or not 0 < zoom <= 1:
+            raise InvalidInput(f"zoom must be above 0 and at most 1, got {shown(zoom)}")
+        if not all(is_number(share) and 0 <= share <= 1 for share in (color, gray)):
+            raise InvalidInput(f"color and gray must be from 0 to 1, got {shown(color)} and {shown(gray)}")
         if (color or gray) and shape[0] != 3:
             raise InvalidInput(f"color and gray need images of 3 channels, got shape {shape}: leave them 0")
         self.zoom, self.color, self.gray = float(zoom), float(color), float(gray)
@@ -226,9 +228,9 @@ def check_shape(shape: Shape) -> Shape:
     >>> check_shape((3, 32, 32))
     (3, 32, 32)
     """
-    if len(shape) != 3:
-        raise InvalidInput(f"shape must be (channels, height, width), got {shape}")
-    channels, height, width = (check_int(size, "a side of shape", least=1) for size in shape)
+    if not isinstance(shape, Sequence) or len(shape) != 3:
+        raise InvalidInput(f"shape must be (channels, height, width), got {shown(shape)}")
+    channels, height, width = (check_int(size, "a side of shape", least=1, most=MAX_WIDTH) for size in shape)
     return channels, height, width
 
 

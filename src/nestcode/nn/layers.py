@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import check_int
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput
 
 
@@ -109,7 +110,7 @@ class Encoder(nn.Module):
         super().__init__()
         if not isinstance(layers, Iterable):
             raise InvalidInput(f"layers must be the widths of hidden layers, such as (128,), got {layers!r}")
-        self.sizes = [features, *(check_int(size, "a layer's width", least=1) for size in layers)]
+        self.sizes = [features, *(check_int(size, "a layer's width", least=1, most=MAX_WIDTH) for size in layers)]
         self.tied, self.dropout = tied, dropout
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(self.sizes))
         self.blocks = nn.ModuleList()

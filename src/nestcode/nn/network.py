@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.binarize import Binarize
@@ -227,6 +227,6 @@ class OrderedNetwork(nn.Module):
 
 def check_probability(value: float, name: str) -> float:
     """Return a probability below 1, or raise."""
-    if not 0 <= value < 1:
-        raise InvalidInput(f"{name} must be at least 0 and below 1, got {value!r}")
+    if not is_number(value) or not 0 <= value < 1:
+        raise InvalidInput(f"{name} must be at least 0 and below 1, got {shown(value)}")
     return float(value)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import check_int
-from nestcode.codes import Codes
+from nestcode.codes import MAX_WIDTH, Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.dropout import Kept, check_tensor, keep_prefix
 
@@ -41,7 +41,8 @@ class Quantizer(nn.Module, ABC):
     def __init__(self, features: int, bits: Sequence[int], tokens: int | None, *, symbols_first: bool = False) -> None:
         super().__init__()
         self.features, self.bits = check_int(features, "features", least=1), tuple(bits)
-        self.tokens = None if tokens is None else check_int(tokens, "tokens", least=1)
+        most = MAX_WIDTH // max(sum(self.bits), 1)
+        self.tokens = None if tokens is None else check_int(tokens, "tokens", least=1, most=most)
         count = self.tokens or 1
         numbers = np.arange(count * len(self.bits)).reshape(count, len(self.bits))
         sizes = np.broadcast_to(self.bits, numbers.shape)
@@ -168,6 +169,7 @@ class LFQ(Quantizer):
     """
 
     def __init__(self, features: int, tokens: int | None = None) -> None:
+        features = check_int(features, "features", least=1, most=MAX_WIDTH)
         super().__init__(features, [1] * features, tokens)
         self.scale = 1.0  # of the quantized values
 
@@ -249,7 +251,9 @@ class ResidualVQ(Quantizer):
     """
 
     def __init__(self, features: int, stages: int, codewords: int = 256, tokens: int | None = None) -> None:
-        stages, codewords = check_int(stages, "stages", least=1), check_int(codewords, "codewords", least=2)
+        stages = check_int(stages, "stages", least=1, most=MAX_WIDTH)
+        codewords = check_int(codewords, "codewords", least=2, most=MAX_WIDTH)
+        features = check_int(features, "features", least=1, most=MAX_WIDTH)
         if codewords & (codewords - 1):
             raise InvalidInput(f"codewords must be a power of 2, got {codewords}: their numbers are bits of a code")
         super().__init__(features, [int(log2(codewords))] * stages, tokens, symbols_first=True)

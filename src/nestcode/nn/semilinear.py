@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from nestcode.arrays import check_int
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.lengths import Lengths, Uniform
 from nestcode.nn.dropout import keep_prefix
@@ -78,7 +79,7 @@ class SemiLinearAutoencoder(nn.Module):
         super().__init__()
         if encoder not in _ACTIVATIONS:
             raise InvalidInput(f"encoder must be one of {', '.join(_ACTIVATIONS)}, got {encoder!r}")
-        self.width = check_int(width, "width", least=1)
+        self.width = check_int(width, "width", least=1, most=MAX_WIDTH)
         self.encoder = encoder
         self.orthonormal, self.centered = orthonormal, centered
         self.lengths = Uniform() if lengths is None else lengths

@@ -28,7 +28,7 @@ from nestcode.search.fastscan import GROUP_BITS, FastScan
 from nestcode.search.vectors import StoredVectors
 
 DEGREE = 32
-BITS, MAX_BITS = 320, 1024  # that navigate
+BITS, MAX_BITS = 384, 1024  # that navigate
 ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64

@@ -33,7 +33,7 @@ NS_PER_RERANKED_ITEM, NS_PER_RERANKED_VALUE = 50.0, 0.6  # a row anywhere in mem
 NS_PER_SCANNED_HIT, NS_PER_CANDIDATE = 80.0, 25.0  # that is among the best so far, when it is met
 NS_PER_NETWORK_PARAMETER = 0.02  # of an item that a network decodes
 NS_PER_LISTS, NS_PER_WALK, NS_PER_SCAN = 27_000.0, 25_000.0, 12_000.0  # fixed, of a query
-NS_WORTH_EXACTNESS = 200_000.0  # a scan that takes no longer is preferred, as it is exact
+NS_WORTH_EXACTNESS = 600_000.0  # a scan that takes no longer is preferred, as it is exact
 EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estimates of all items
 
 LIST_CANDIDATES, LIST_CANDIDATES_SHARE = 10_000, 50  # items, and one in so many of all, that lists estimate by default

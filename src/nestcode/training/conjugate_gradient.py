@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.training.strong_wolfe import Trial, Wolfe, line_search
 
@@ -101,10 +101,11 @@ class ConjugateGradient(Optimizer):
         limit: int = 25,
         rounding: float | None = None,
     ) -> None:
-        if not 0 < c1 < c2 < 0.5:
-            raise InvalidInput(f"0 < c1 < c2 < 0.5 must hold, got c1={c1!r} and c2={c2!r}: 1e-4 and 0.1 are usual")
-        if rounding is not None and not 0 <= rounding < 1:
-            raise InvalidInput(f"rounding must be at least 0 and below 1, got {rounding!r}: 1e-6 suits float32")
+        if not is_number(c1) or not is_number(c2) or not 0 < c1 < c2 < 0.5:
+            got = f"c1={shown(c1)} and c2={shown(c2)}"
+            raise InvalidInput(f"0 < c1 < c2 < 0.5 must hold, got {got}: 1e-4 and 0.1 are usual")
+        if rounding is not None and not (is_number(rounding) and 0 <= rounding < 1):
+            raise InvalidInput(f"rounding must be at least 0 and below 1, got {shown(rounding)}: 1e-6 suits float32")
         options = {
             "c1": float(c1),
             "c2": float(c2),

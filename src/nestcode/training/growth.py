@@ -5,7 +5,7 @@ Not here: how blocks are added without changing old ones (`nestcode.nn.layers`),
 
 from dataclasses import dataclass
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 
 
@@ -34,8 +34,8 @@ class Growth:
     def __post_init__(self) -> None:
         for name in ("start", "step", "most"):
             object.__setattr__(self, name, check_int(getattr(self, name), name, least=1))
-        if not self.least >= 0:
-            raise InvalidInput(f"least must be a share of the error, at least 0, got {self.least!r}")
+        if not is_number(self.least) or self.least < 0:
+            raise InvalidInput(f"least must be a share of the error, at least 0, got {shown(self.least)}")
 
     def pays(self, whole: float, before: float, now: float, units: int) -> bool:
         """Return whether the last `units` gained enough, given the errors at length 0, without and with them."""

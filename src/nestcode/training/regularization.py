@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nestcode.arrays import is_number, shown
 from nestcode.errors import InvalidInput
 
 Norm = Literal["l1", "l2"]
@@ -84,8 +85,8 @@ class AdaptivePenalty(Penalty):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.ratio < float("inf"):
-            raise InvalidInput(f"ratio must be a number of at least 0, got {self.ratio!r}: 0.05 is the preset's")
+        if not is_number(self.ratio) or self.ratio < 0:
+            raise InvalidInput(f"ratio must be a number of at least 0, got {shown(self.ratio)}: 0.05 is the preset's")
 
     def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
         """Return λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in).
@@ -119,8 +120,8 @@ class ConstantPenalty(Penalty):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.coefficient < float("inf"):
-            raise InvalidInput(f"coefficient must be a number of at least 0, got {self.coefficient!r}")
+        if not is_number(self.coefficient) or self.coefficient < 0:
+            raise InvalidInput(f"coefficient must be a number of at least 0, got {shown(self.coefficient)}")
 
     def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
         """Return λ for each unit, (width,)."""
@@ -165,9 +166,9 @@ def check_number(value: Any, name: str, *, above_0: bool) -> Any:
     """Return a finite number as Python's, above 0 or at least 0; raise if it is something else."""
     value = value.item() if isinstance(value, np.number) else value
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidInput(f"{name} must be a number, got {value!r}")
-    if not 0 <= value < float("inf") or (above_0 and not value):
-        raise InvalidInput(f"{name} must be a number {'above' if above_0 else 'of at least'} 0, got {value!r}")
+        raise InvalidInput(f"{name} must be a number, got {shown(value)}")
+    if not is_number(value) or value < 0 or (above_0 and not value):
+        raise InvalidInput(f"{name} must be a number {'above' if above_0 else 'of at least'} 0, got {shown(value)}")
     return value
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths, Mixture
 from nestcode.nn.network import OrderedNetwork
@@ -58,8 +58,9 @@ class Sweep:
         for name in ("blocks", "checks"):
             object.__setattr__(self, name, check_int(getattr(self, name), name, least=1))
         for name in ("after", "tolerance", "hidden"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidInput(f"{name} must be a share, from 0 to 1, got {getattr(self, name)!r}: see its default")
+            share = getattr(self, name)
+            if not is_number(share) or not 0 <= share <= 1:
+                raise InvalidInput(f"{name} must be a share, from 0 to 1, got {shown(share)}: see its default")
 
     def due(self, step: int, steps: int, width: int) -> bool:
         """Return whether to check for convergence after a step."""

@@ -1,11 +1,6 @@
 // <nest-image src="photo.nest" budget="auto" alt="…">: an image that sharpens as its stream arrives.
 //
-// Attributes: `src`, the address of a stream of images; `budget`, how many bytes of it to use, by default all, or "auto": as
-// many as the size on the screen needs; `name`, which of its images, by default the first; `alt`; `width` and `height` in
-// pixels of the page, which reserve the space; `loading="lazy"` waits until the element is near the viewport; `poster`, the
-// first bytes of the stream in base64, shown before any request. Events: `frame` whenever more is shown, with `bytes`,
-// `total`, `complete` and `image` in its detail; `load` when the budget is spent or the stream ends; `error`, with the error
-// in its detail: what was decoded before it stays, and `alt` is shown if there is nothing.
+// docs/how-to/browser.md has its attributes and events.
 import { DamagedFile, InvalidInput, NestStream, toImageData } from "./nest.js";
 
 export * from "./nest.js";
