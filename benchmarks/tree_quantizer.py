@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from _report import save, show
 from nestcode import data
-from nestcode.arrays import Floats
+from nestcode.arrays import Floats, Ids
 from nestcode.metrics import exact_neighbors, recall
 
 SIZES = (2, 32, 512)  # terminal sizes R
@@ -47,7 +47,7 @@ def main() -> None:
 
 def measure(X: Floats, queries: Floats, nearest: NDArray[np.int64], size: int) -> dict[str, Any]:
     """Return recall and mean size of the neighborhoods of at least `size` items."""
-    rng, found = np.random.default_rng(0), {}
+    rng, found = np.random.default_rng(0), dict[int, Ids]()
     cells = [(np.arange(len(X)), np.arange(len(queries)))]
     while cells:
         ids, walking = cells.pop()
