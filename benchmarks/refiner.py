@@ -212,7 +212,7 @@ def decode_cuts(image: Pixels, rng: np.random.Generator, cuts: int) -> Pairs:
     for size in sizes.tolist():
         decoder.feed(stream[fed:size])
         fed = size
-        some = decoder.image()
+        some = decoder.image(filtered=False)  # as refiners read it
         decoded.append(tiles_of(some))
         steps.append(decoder.step)
         errors.append(max(np.mean((some.astype(np.float32) - image) ** 2), 1))
@@ -389,24 +389,26 @@ def relative_error(images: Tensor, target: Tensor, errors: Tensor) -> Tensor:
 
 
 def measure(refiner: Refiner, images: Sequence[Pixels | Path], threads: int) -> list[dict[str, Any]]:
-    """Return the mean PSNR of images by rate, decoded and refined."""
+    """Return the mean PSNR of images by rate, decoded, and refined by each number of views."""
+    views = (1, 2, 4)
+    refiners = [Refiner(refiner.blocks, refiner.to_record().arrays, views=count, threads=1) for count in views]
 
-    def qualities(image: Pixels | Path) -> list[tuple[float, float]]:
-        image, both = scaled(read_image(image)), []
+    def qualities(image: Pixels | Path) -> list[list[float]]:
+        image, each = scaled(read_image(image)), []
         sizes = [int(rate * image.shape[0] * image.shape[1] / 8) for rate in MEASURED]
         stream = pretrained().encode(image, sizes[-1])
         for size in sizes:
             decoder = ImageDecoder(pretrained(), image.shape)
             decoder.feed(stream[:size])
-            decoded = decoder.image()
-            both.append((metrics.psnr(image, decoded), metrics.psnr(image, refiner.refine(decoded, decoder.step))))
-        return both
+            shown = [decoder.image(), *map(decoder.image, refiners)]
+            each.append([metrics.psnr(image, one) for one in shown])
+        return each
 
     with ThreadPoolExecutor(threads) as pool:
-        means = np.mean(list(pool.map(qualities, images)), axis=0)  # (rates, 2)
+        means = np.mean(list(pool.map(qualities, images)), axis=0)  # (rates, decoders)
     return [
         {"decoder": name, **{f"{rate:g}": round(float(value), 3) for rate, value in zip(MEASURED, column, strict=True)}}
-        for name, column in zip(("plain", "refined"), means.T, strict=True)
+        for name, column in zip(("plain", *(f"refined, {count} views" for count in views)), means.T, strict=True)
     ]
 
 

@@ -244,7 +244,25 @@ def refuse(settings: dict[str, object], forged: dict[str, NDArray[Any]], folder:
         Refiner.load(folder / "a.refiner")
 
 
+@pytest.mark.parametrize("views", [1, 2, 4])
+def test_views_are_averaged(views: int) -> None:
+    """Of the core's corrections; without rounding the refined values are the image and their mean."""
+    image, shown = crop((48, 64, 3)).astype(np.uint8), Refiner((1, 1, 1), arrays(), views=views)
+    affine = shown._affine(40.0)
+    each = []
+    for turned, transposed in itertools.product((False, True), repeat=2):
+        out = np.empty(image.shape, dtype=np.float32)
+        shown._network.correct(image, *affine, out, transposed, turned, 1)
+        each.append(out)
+    expected = np.rint(np.clip(image + np.mean(each[:views], axis=0), 0, 255))
+    assert np.abs(shown.refine(image, 40.0) - expected).max() <= 1  # of rounding
+    assert np.mean(shown.refine(image, 40.0) != expected) < 0.01
+
+
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:
+    for views in (0, 3, True, "4"):
+        with pytest.raises(InvalidInput, match="views must be 1, 2 or 4, got"):
+            Refiner.load(views=views)  # type: ignore[arg-type]
     for tile in (0, 24, 1.5, True):
         with pytest.raises(InvalidInput, match="tile must be"):
             Refiner((1, 1, 1), arrays(), tile=tile)  # type: ignore[arg-type]

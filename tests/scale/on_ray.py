@@ -23,7 +23,7 @@ from nestcode import Index, LinearCoder
 from nestcode.cli.app import app
 from nestcode.client import Client
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
-from nestcode.scale import encode_shard, merge_shards
+from nestcode.scale import PartCache, encode_shard, merge_shards
 from nestcode.scale.ray import PartialHits, SearchCluster, encode
 from nestcode.serve import Service, create_app, in_thread
 from tests.docs import statements
@@ -96,7 +96,8 @@ def a_part_that_hangs_or_is_damaged_is_named(folder: Path) -> None:
     """Stop the process of one part, let it go on, and offer a damaged generation, and another good one."""
     parts = sorted((folder / "index").glob("part-*"))
     index = Index.open(parts)
-    with SearchCluster(parts, replicas=1, timeout=2.0, num_cpus=0) as cluster:
+    cache = PartCache(folder / "cache")
+    with SearchCluster(parts, replicas=1, timeout=2.0, cache=cache, num_cpus=0) as cluster:
         expected = index.search(X[:5])
         assert cluster.search(X[:5]).ids.tolist() == expected.ids.tolist()
         with pytest.raises(InvalidInput, match="a cluster only reads its parts, and cannot add: build other parts"):
@@ -124,6 +125,10 @@ def a_part_that_hangs_or_is_damaged_is_named(folder: Path) -> None:
             writer.commit()
         assert cluster.refresh([other])
         assert cluster.ids.tolist() == Index.open(other).ids.tolist()
+        assert cluster.refresh(f"file://{folder}/index")  # copied from object storage
+        hits = cluster.search(X[:5])
+        assert hits.ids.tolist() == expected.ids.tolist()
+        assert len(list((folder / "cache").glob("*.lock"))) == len(parts)
     with pytest.raises(InvalidInput, match="this cluster was closed"):
         cluster.search(X[:5])
 

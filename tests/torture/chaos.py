@@ -61,8 +61,8 @@ def make_data(folder: Path) -> None:
 # The attacks: each connects, does harm and leaves
 
 
-def connect(address: tuple[str, int]) -> socket.socket:
-    return socket.create_connection(address, timeout=5)
+def connect(address: tuple[str, int], host: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(address, timeout=5, source_address=(host, 0))
 
 
 def pipeline(address: tuple[str, int], random: Random) -> None:
@@ -104,10 +104,13 @@ def half_open(address: tuple[str, int], random: Random) -> None:
 def crowd(address: tuple[str, int], random: Random) -> None:
     """Ten thousand connections, together: most are silent, some send a request, and all stay."""
     allow_files(CROWD)
+    host = f"127.0.{random.randrange(1, 255)}.1"  # which has ports of its own: the honest client needs some
     with contextlib.ExitStack() as stack:
-        for _ in range(CROWD // ATTACKERS):
+        for number in range(CROWD // ATTACKERS):
+            if number % 50 == 0:
+                time.sleep(PAUSE)
             with contextlib.suppress(TimeoutError):  # the system holds some thousands until they are accepted
-                one = stack.enter_context(connect(address))
+                one = stack.enter_context(connect(address, host))
                 if random.random() < 0.2:
                     one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(10 * PAUSE)

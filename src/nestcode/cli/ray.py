@@ -30,8 +30,8 @@ def connect(address: str) -> Any:
 
 
 @contextmanager
-def cluster_of(address: str, parts: Path, replicas: int, memory: str | None, timeout: float) -> Iterator[SearchCluster]:
-    """Search the parts in a folder on a Ray cluster."""
+def cluster_of(address: str, parts: str, replicas: int, memory: str | None, timeout: float) -> Iterator[SearchCluster]:
+    """Search the parts in a folder, or at a URL, on a Ray cluster."""
     ray = connect(address)
     try:
         with messages().status(f"Starting {replicas} replicas of each part in {parts}"):

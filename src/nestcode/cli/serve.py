@@ -61,8 +61,12 @@ def serve(
         typer.Option(metavar="ADDRESS", help="Search --parts on this Ray cluster: auto, local, or host:port."),
     ] = None,
     parts: Annotated[
-        Path | None,
-        typer.Option(help="With --ray: the folder of a sharded index, or a link to it, which all nodes can open."),
+        str | None,
+        typer.Option(
+            metavar="DIR|URL",
+            help="With --ray: the folder of a sharded index, or a link to it, which all nodes can open; or its URL in "
+            "object storage.",
+        ),
     ] = None,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: number of processes that open each part.")] = 2,
 ) -> None:

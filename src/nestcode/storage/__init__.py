@@ -29,7 +29,14 @@ from nestcode.storage.records import (
     record_bytes,
     write_record,
 )
-from nestcode.storage.system import allow_files, lock_file, page_faults, physical_memory, unlock_file
+from nestcode.storage.system import (
+    allow_files,
+    lock_file,
+    page_faults,
+    physical_memory,
+    share_file,
+    unlock_file,
+)
 
 __all__ = [
     "BLOCK",
@@ -53,6 +60,7 @@ __all__ = [
     "physical_memory",
     "read_record",
     "record_bytes",
+    "share_file",
     "sync_folder",
     "unlock_file",
     "writable",

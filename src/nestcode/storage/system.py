@@ -6,9 +6,14 @@ import resource
 from typing import IO
 
 
-def lock_file(file: IO[bytes]) -> None:
-    """Lock a file until it is unlocked or closed; raise OSError where another holds the lock."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def lock_file(file: IO[bytes], *, wait: bool = False) -> None:
+    """Lock a file until it is unlocked or closed; wait, or raise OSError, where another holds the lock."""
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def share_file(file: IO[bytes]) -> None:
+    """Lock a file against `lock_file` of others, until it is unlocked or closed; any number may share it."""
+    fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def unlock_file(file: IO[bytes]) -> None:

@@ -14,6 +14,7 @@ from nestcode.arrays import Floats, Ids, check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, NestcodeError
+from nestcode.scale.objects import PartCache, is_url, parts_at
 from nestcode.scale.ray.reader import Neighborhoods, Nested, PartsReader, Wanted
 from nestcode.scale.ray.replicas import Replicas
 from nestcode.search.hits import Evaluation, Hits, RangeHits
@@ -49,11 +50,13 @@ class SearchCluster:
     Args:
         parts: the folders of the parts, or one folder that holds them, as `encode` and `merge_shards` write it. All
             nodes can open them under these paths. `refresh` looks into that folder again, which may be a link to
-            another generation.
+            another generation. Or their URLs in object storage, `"s3://bucket/generations/1"`, as fsspec takes them:
+            each node copies its parts to a local disk once.
         replicas: actors for each part.
         timeout: seconds for a request.
         start_timeout: seconds for the actors to start.
         memory: as for `Index.open`.
+        cache: the local copies of parts in object storage.
         **resources: of each actor, as options of Ray's actors: `num_cpus=1`, `memory=8 << 30`, `max_concurrency=4`,
             `max_pending_calls=100`.
 
@@ -67,6 +70,7 @@ class SearchCluster:
         timeout: float = TIMEOUT,
         start_timeout: float = START_TIMEOUT,
         memory: str | None = None,
+        cache: PartCache | None = None,
         **resources: Any,
     ) -> None:
         for name, seconds in (("timeout", timeout), ("start_timeout", start_timeout)):
@@ -74,6 +78,7 @@ class SearchCluster:
                 raise InvalidInput(f"{name} must be a number of seconds above 0, got {seconds!r}")
         self._replicas, self._timeout = check_int(replicas, "replicas", least=1), float(timeout)
         self._start_timeout, self._memory, self._resources = float(start_timeout), memory, resources
+        self._cache = PartCache() if cache is None else cache
         self._lock, self._given, self._parts = threading.Lock(), parts, _paths(parts)
         self._now: _Generation | None = self._open()
 
@@ -305,7 +310,7 @@ class SearchCluster:
 
     def _open(self, parts: list[str] | None = None) -> "_Generation":
         given = self._parts if parts is None else parts
-        replicas = Replicas(given, self._replicas, self._memory, self._timeout, self._resources)
+        replicas = Replicas(given, self._replicas, self._memory, self._cache, self._timeout, self._resources)
         try:
             return _Generation(replicas, self._start_timeout)
         except BaseException:
@@ -349,10 +354,12 @@ class _Generation:
 
 
 def _paths(parts: Paths) -> list[str]:
+    if isinstance(parts, str) and is_url(parts):
+        return parts_at(parts)
     given = _parts_in(Path(parts)) if isinstance(parts, str | os.PathLike) else list(parts)
     if not given:
         raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
-    return [str(Path(part).absolute()) for part in given]
+    return [str(part) if is_url(part) else str(Path(part).absolute()) for part in given]
 
 
 def _parts_in(folder: Path) -> list[Path]:

@@ -45,17 +45,18 @@ class Part:
     Args:
         path: its folder.
         memory: as for `Index.open`.
+        name: what the part is called, if not by its folder.
 
     """
 
-    def __init__(self, path: str | os.PathLike[str], memory: str | None = None) -> None:
-        self.path = os.fspath(path)
-        before = commit_of(self.path)
-        self._index = Index.open(self.path, memory=memory)
-        self.commit = commit_of(self.path)
+    def __init__(self, path: str | os.PathLike[str], memory: str | None = None, name: str | None = None) -> None:
+        self.path, self._folder = os.fspath(path) if name is None else name, os.fspath(path)
+        before = commit_of(self._folder)
+        self._index = Index.open(self._folder, memory=memory)
+        self.commit = commit_of(self._folder)
         if self.commit != before:  # a writer came between
             self._index.refresh()
-            self.commit = commit_of(self.path)
+            self.commit = commit_of(self._folder)
         bounds, coder = self._index.bounds(), self._index.coder
         if len(bounds):  # prepares what the first request would wait for
             self._index.search(bounds[:1] if coder is None else coder.decode(bounds[:1]), k=1)
@@ -70,7 +71,7 @@ class Part:
 
     def latest(self) -> str:
         """Return the hash of the last commit in the folder, which may be another than was opened."""
-        return commit_of(self.path)
+        return commit_of(self._folder)
 
     def coder(self) -> Coder | None:
         """Return the coder of the index."""

@@ -13,13 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError, Unavailable, import_extra
+from nestcode.scale.objects import PartCache, local_folder
 from nestcode.scale.ray.part import Part
 
 RECENT_ANSWERS, LEAST_ANSWERS = 256, 20  # whose times tell the p95, and how many there must be
@@ -34,14 +35,16 @@ class PartActor:
     """What runs in an actor: a part, opened at the first request, and again after damage.
 
     Args:
-        path: the folder of the part.
+        path: the folder of the part, or its URL in object storage.
         memory: as for `Index.open`.
+        cache: of copies of parts in object storage.
 
     """
 
-    def __init__(self, path: str, memory: str | None) -> None:
-        self._path, self._memory, self._lock = path, memory, threading.Lock()
+    def __init__(self, path: str, memory: str | None, cache: PartCache) -> None:
+        self._path, self._memory, self._cache, self._lock = path, memory, cache, threading.Lock()
         self._part: Part | None = None
+        self._copy = ExitStack()  # of a part in object storage, while it is open
 
     def answer(self, commit: str | None, request: bytes) -> Any:
         """Return what a method of the part returns, if it has the commit that the cluster began with.
@@ -57,8 +60,8 @@ class PartActor:
             raise Unavailable(f"{self._path} holds another commit than the cluster opened: call refresh() to show it")
         try:
             return getattr(part, method)(*arguments)
-        except DamagedFile:
-            self._part = None  # a copy may be restored
+        except DamagedFile as error:
+            self._close(error)
             raise
 
     def ready(self) -> int:
@@ -70,8 +73,19 @@ class PartActor:
     def _open(self) -> Part:
         with self._lock:
             if self._part is None:
-                self._part = Part(self._path, self._memory)
+                folder = self._copy.enter_context(local_folder(self._path, self._cache))
+                try:
+                    self._part = Part(folder, self._memory, self._path)
+                except NestcodeError as error:
+                    self._close(error)
+                    raise
             return self._part
+
+    def _close(self, error: NestcodeError) -> None:
+        """Forget the part: a damaged copy of object storage is made again, a folder may be restored."""
+        self._part, copy, self._copy = None, self._copy, ExitStack()
+        with suppress(NestcodeError):
+            copy.__exit__(type(error), error, error.__traceback__)
 
 
 @dataclass
@@ -126,13 +140,20 @@ class Replicas:
         paths: the folders of the parts.
         replicas: of each part.
         memory: as for `Index.open`.
+        cache: of parts in object storage, on each node.
         timeout: seconds for a request.
         resources: of each actor, as options of `ray.remote`.
 
     """
 
     def __init__(
-        self, paths: Sequence[str], replicas: int, memory: str | None, timeout: float, resources: Mapping[str, Any]
+        self,
+        paths: Sequence[str],
+        replicas: int,
+        memory: str | None,
+        cache: PartCache,
+        timeout: float,
+        resources: Mapping[str, Any],
     ) -> None:
         self._ray = ray = import_extra("ray", extra="ray", purpose="nestcode.scale.ray")
         affinity = import_extra("ray.util.scheduling_strategies", extra="ray", purpose="nestcode.scale.ray")
@@ -143,7 +164,7 @@ class Replicas:
         def make(path: str, node: str | None) -> Any:
             near = {} if node is None else {"scheduling_strategy": affinity.NodeAffinitySchedulingStrategy(node, True)}
             options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": 0, **near, **resources}
-            return remote.options(**options).remote(path, memory)
+            return remote.options(**options).remote(path, memory, cache)
 
         self.paths = [*paths]
         self.commits: list[str | None] = [None] * len(paths)
