@@ -18,6 +18,7 @@ from _graph_methods import Method, Search, build, methods
 from _report import save, seconds_each, show
 from nestcode import metrics
 from nestcode.arrays import PIECE, Floats, Ids
+from nestcode.search.graph import BITS
 
 K = 10
 TARGETS = (0.90, 0.95)  # of the growth
@@ -125,7 +126,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
     parser.add_argument("--k", type=int, nargs="+", default=[10], metavar="N", help="nearest items: 10 100")
-    parser.add_argument("--bits", type=int, nargs="+", default=[320], help="widths of the codes that navigate")
+    parser.add_argument("--bits", type=int, nargs="+", default=[BITS], help="widths of the codes that navigate")
     parser.add_argument(
         "--vector-types", nargs="+", default=["float16", "int8"], choices=["float32", "float16", "int8"]
     )

@@ -142,7 +142,7 @@ class Index(IndexReader):
         >>> index.search(X[:2], k=1).ids.tolist()
         [[0], [1]]
         >>> print(index.choice)  # doctest: +ELLIPSIS
-        lists, LinearCoder(512), float16 vectors: the fastest that reaches the target...
+        lists, CellCoder(512), float16 vectors: the fastest that reaches the target...
 
         Trials build inverted lists and graphs on a small sample, then the best of these on larger samples, as long as
         their counted work is less than a tenth of that of the build. Each trial is tuned to the target with held-out

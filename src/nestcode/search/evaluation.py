@@ -20,7 +20,7 @@ from nestcode.search.scorer import SearchMetric
 START, SAFE, MOST = 4, 10, 640  # candidates reranked for each hit: tried first, beside all estimates, and at most
 RERANK_STEPS = (2.0, 1.4)  # factors by which `rerank` is changed, from coarse to fine
 BUDGET_STEPS = 1.3, 16.0  # factors by which the candidate budget changes until the target is crossed: least and most
-TOLERANCE = 1.05  # of the least time of a query, within which no budget is sought further
+TOLERANCE = 1.1  # of the candidate budget
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
@@ -214,8 +214,7 @@ class RecallTrials:
                 trial = max(int(trial / self._step(tried, target)), self._k)
             else:
                 crossing = self._crossing(low, best, target)
-                share = (crossing - low.candidates) / (best.candidates - low.candidates)
-                if best.ns <= TOLERANCE * (low.ns + share * (best.ns - low.ns)):
+                if best.candidates <= TOLERANCE * max(low.candidates, crossing):
                     break
                 trial = max(int(crossing * TOLERANCE**0.5), low.candidates + 1)
         return best

@@ -146,6 +146,17 @@ def test_where_a_scan_is_chosen_searches_scan() -> None:
     assert (index.explain(rows[0]).operator, index.health().recall) == ("scan", 1.0)
 
 
+@pytest.mark.parametrize("count", [1700, 2600])
+def test_what_is_built_is_the_best_of_what_was_tried(count: int) -> None:
+    """Below the size of graphs the build is the trial of lists: where a scan takes less, the scan is built instead."""
+    index = Index.build(normal(np.random.default_rng(0), count, 64))
+    chosen, best = choice_of(index), choice_of(index).tried[0]
+    assert best.candidate == chosen.chosen
+    assert best.ns == min(one.ns for one in chosen.tried if one.reached)
+    assert index.width == best.candidate.width
+    assert {one.candidate.structure for one in chosen.tried} == {"scan", "lists"}
+
+
 def test_equal_rows_are_an_index_too() -> None:
     index = Index.build(np.ones((300, 4), np.float32))
     assert (index.search(np.ones(4), k=3).distances == 0).all()

@@ -34,9 +34,9 @@ TRIAL_HITS, LEAST_TRIAL_QUERIES = 1280, 40  # true neighbors of the queries of a
 WORTH_A_TRIAL = 1.25  # times as fast as the best so far: what a candidate must be, were the data as easy as can be
 NS_PER_TRIAL = 1e8  # beside the build: to tune it
 QUERIES = 1000  # that the whole index is tuned with, at most;
-TUNING_HITS, LEAST_TUNING_QUERIES = 2000, 64  # and the least: true neighbors, and queries
+TUNING_HITS, LEAST_TUNING_QUERIES = 1000, 40  # and the least: true neighbors, and queries
 CONFIDENCE = 1.645  # standard errors: recall of other queries is below the target in one of twenty cases
-LEAST_ROWS_PER_HIT = 5  # of a trial: fewer rows would nearly all be hits
+LEAST_ROWS_PER_HIT = 15  # of a trial: fewer rows would nearly all be hits
 FIRST_BUDGET_SHARE = 4  # of the items, one in this number are estimated first where no trial says how many
 HELD_OUT_SHARE = 10  # one row in this number is a query at most
 MIN_TRIAL_ROWS = 50  # fewer tell nothing about recall
@@ -118,7 +118,7 @@ def build(
             chosen.candidate, reason, tuple(ranked), wish.metric, wish.recall, wish.k, wish.max_bytes, count
         )
         index.choice = choice if few else _verify(index, choice, chosen, rows, given, held, names, report)
-        if chosen.untried:
+        if chosen.untried and not few:
             ranked, reason = choose([_measured(index, chosen), *ranked[1:]], wish.prefer, count)
             index.choice = replace(index.choice, reason=reason, tried=tuple(ranked))
             if ranked[0].candidate != chosen.candidate:
@@ -206,15 +206,16 @@ def _compare(
     scans = [_scan_forecast(one, count, features, wish.k) for one in candidates if one.structure == "scan"]
     searched = [one for one in candidates if one.structure != "scan"]
     trials: dict[Candidate, list[Trial]] = {}
-    if wish.prefer == "latency" and wish.max_bytes is None:
+    quick = wish.prefer == "latency" and wish.max_bytes is None
+    if quick:
         searched = [one for one in searched if _may_be_faster(one, scans, features, wish.k)]
         if not searched:
             reason = "no other search can be faster by a quarter than to scan all items"
             return _without_trials(rows, wish, precise, reason)
         if len(searched) == 1:
             return [_untried(searched[0], count, features, wish.k), *scans], "its trial is the build"
-    widest = max(one.width for one in candidates)
-    shared = coders.fit(LinearCoder, widest) if {one.kind for one in candidates} == {LinearCoder} else None
+    graphs = [one.width for one in searched if one.structure == "graph"]
+    fitted: dict[Kind, Coder] = {LinearCoder: coders.fit(LinearCoder, max(graphs))} if graphs and quick else {}
 
     def ranked() -> tuple[list[Forecast], str]:
         forecasts = [forecast(own, count, features, wish.k) for own in trials.values()]
@@ -237,7 +238,7 @@ def _compare(
             budget -= sum(build_ns(one, size, features) + NS_PER_TRIAL for one in chosen)
             if budget < 0 and trials:
                 break
-            for trial in run_trials(sample, chosen, worth_trying, wish.recall, wish.seed, report, shared):
+            for trial in run_trials(sample, chosen, worth_trying, wish.recall, wish.seed, report, fitted):
                 trials.setdefault(trial.candidate, []).append(trial)
                 if wish.seconds is not None and time.monotonic() - started > wish.seconds:
                     reason = f", of what {wish.seconds:g} seconds allowed to try"
@@ -306,6 +307,7 @@ def _without_trials(rows: NDArray[Any], wish: Wish, precise: VectorType, reason:
     fits = [one for one in list_candidates(features, precise, wish.max_bytes, small=False) if one.structure != "graph"]
     if not fits:
         raise _too_small(wish, list_candidates(features, precise, None, small=True), features)
+    fits.sort(key=lambda one: one.structure != "scan")
     fits = fits[:1] if wish.max_bytes is None else fits
     return [_scan_forecast(one, count, features, wish.k) for one in fits], reason
 

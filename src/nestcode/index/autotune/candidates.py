@@ -66,8 +66,8 @@ class Candidate:
 def list_candidates(features: int, precise: VectorType, max_bytes: float | None, *, small: bool) -> list[Candidate]:
     """Return the candidates that a bound does not rule out, the quickest to build first.
 
-    Where there is room, one coder serves all, and its widest codes search fastest: it is fitted once. The lists of a
-    `CellCoder` are faster only where an index is large enough for a graph, which mostly is faster than both.
+    Where there is room, one kind of lists and one of graphs are tried: those of a `CellCoder` and of the widest codes
+    search fastest.
 
     Args:
         features: of the vectors.
@@ -81,7 +81,7 @@ def list_candidates(features: int, precise: VectorType, max_bytes: float | None,
         kept = [precise]
     found = [Candidate("scan", LinearCoder, _bits(SCAN_BITS, features), one) for one in kept]
     if max_bytes is None and not small:
-        found += [Candidate("lists", LinearCoder, _bits(LIST_BITS[-1], features), precise)]
+        found += [Candidate("lists", CellCoder, _bits(LIST_BITS[-1], features), precise)]
         found += [Candidate("graph", LinearCoder, _bits(GRAPH_BITS[-1], features), precise)]
     else:
         found += [
