@@ -5,6 +5,7 @@ needs is found by the name of the parameter in `GIVEN`, or of the call in `OTHER
 """
 
 import inspect
+import io
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ GIVEN: dict[str, Any] = {
     "key": 3, "d": 8, "first": 2, "parts": 2, "periods": 5, "candidates": 50, "rerank": 10, "compared": 10,
 }  # fmt: skip
 OTHERWISE: dict[str, dict[str, Any]] = {
+    "ImageStreamDecoder.read": {"file": io.BytesIO(nc.compress_images(IMAGES))},
     "ImageCodec.decode": {"data": nc.ImageCodec.load().encode(IMAGES[0]), "shape": (16, 16, 3)},
     "Index": {"coder": CODER},
     "Index.neighborhood": {"size": 3},
@@ -142,6 +144,7 @@ def make_owner(kind: type, folder: Path) -> Any:
         "PrefixTree": lambda: PrefixTree(CODES),
         "ImageCodec": nc.ImageCodec.load,
         "ImageStreamReader": lambda: nc.ImageStreamReader(folder / "images.nest"),
+        "ImageStreamDecoder": nc.ImageStreamDecoder,
         "StreamReader": lambda: nc.StreamReader(folder / "items.nest", CODER),
         "NestedIndex": lambda: filled(NestedIndex(8, coder=CODER)),
         "NestedNeighborsClassifier": lambda: NestedNeighborsClassifier(CODER).fit(X, np.arange(60) % 3),

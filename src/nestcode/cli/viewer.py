@@ -6,8 +6,6 @@ from base64 import b64encode
 from html import escape
 from pathlib import Path
 
-from nestcode.images.format import parse_image_header
-
 STATIC = Path(__file__).parents[1] / "serve" / "static"
 SCRIPTS = ("nest/decoder.js", "nest/stream.js", "viewer.js")  # each imports from those before it only
 FILES = ("nest.wasm", "photos.coder.z", "photos-1.coder.z")  # that decoder.js loads
@@ -21,6 +19,8 @@ def viewer_page(stream: bytes, title: str) -> str:
     >>> page.startswith("<!doctype html>"), "<title>china</title>" in page
     (True, True)
     """
+    from nestcode.images.format import parse_image_header  # not where all commands are listed
+
     parse_image_header(memoryview(stream))  # what is no stream of images is refused
     encoded = {name: b64encode((STATIC / "nest" / name).read_bytes()).decode() for name in FILES}
     scripts = [_without_modules((STATIC / name).read_text(encoding="utf-8")) for name in SCRIPTS]

@@ -233,7 +233,7 @@ UNSHUFFLED = np.arange(3 * UNSHUFFLE**2).reshape(3, UNSHUFFLE, UNSHUFFLE).transp
 
 def _check_views(views: int) -> int:
     """Return the number of views, or raise if it is none."""
-    if isinstance(views, bool) or views not in (1, 2, 4):
+    if not isinstance(views, int | np.integer) or isinstance(views, bool) or views not in (1, 2, 4):
         raise InvalidInput(f"views must be 1, 2 or 4, got {shown(views)}: 4 is best, 1 is fastest")
     return views
 

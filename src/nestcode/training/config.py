@@ -41,6 +41,8 @@ _FLAT: dict[str, tuple[type[Any], dict[str, str]]] = {  # objects, and the names
     ),
     "contrastive": (Contrastive, {"agreement": "weight", "temperature": "temperature"}),
 }
+# Settings that earlier files lack. At their defaults, files still do: a setting is part of a coder's fingerprint.
+_LATER = {"invariance_units": Invariance().units}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ class Training:
         values = {_FILE_NAMES.get(name, name): value for name, value in asdict(self).items() if name not in _FLAT}
         for name, (_, own) in _FLAT.items():
             values |= {file_name: getattr(getattr(self, name), part) for file_name, part in own.items()}
-        return values
+        return {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
