@@ -57,27 +57,29 @@ inline void pack_record(const std::uint32_t* neighbors, const GraphCodes& codes,
     }
 }
 
-// The edges of a graph: (nodes, 32) neighbors, and the entry points, a multiple of 32.
+// The edges of a graph: (nodes, 32) neighbors, side by side or in blocks, and the entry points, a multiple of 32.
 struct GraphEdges {
     const std::uint32_t* neighbors;
     std::size_t nodes;
     std::span<const std::uint32_t> entries;
-    std::size_t stride = kDegree;  // of the neighbors: they may lie in the records themselves
+    std::size_t stride = kDegree;        // of the neighbors: they may lie in the records themselves
+    const NodeBlocks* blocks = nullptr;  // that have the neighbors, if there are any
 
     std::size_t records() const { return nodes + entries.size() / kDegree; }
     const std::uint32_t* operator[](std::size_t record) const {
-        return record < nodes ? neighbors + record * stride : entries.data() + (record - nodes) * kDegree;
+        if (record >= nodes) return entries.data() + (record - nodes) * kDegree;
+        return blocks == nullptr ? neighbors + record * stride : blocks->neighbors(record);
     }
 };
 
 // The records of a graph: those of the nodes, then those of the entry points. A record is packed at its first visit, as
 // packing all takes far longer than a search, or before, by `pack_all`; then the node's vector is verified, too.
 // Threads may share them and never wait for each other: while one thread packs a record, others pack copies of their
-// own.
+// own. Without room nothing is kept: each visit packs the record.
 class GraphRecords {
   public:
-    // `data` is room for all records, aligned to 4 bytes. Edges, codes and vectors, if there are any, must outlive
-    // them.
+    // `data` is room for all records, aligned to 4 bytes, or null. Edges, codes and vectors, if there are any, must
+    // outlive them.
     GraphRecords(const GraphEdges& edges, const GraphCodes& codes, std::uint8_t* data,
                  const VectorRows* vectors = nullptr)
         : edges_(edges),
@@ -85,17 +87,21 @@ class GraphRecords {
           vectors_(vectors),
           data_(data),
           size_(GraphRecord::size(codes.grouped.bytes)),
-          claimed_(edges.records() / 64 + 1),
+          claimed_(data == nullptr ? 0 : edges.records() / 64 + 1),
           packed_(claimed_.size()) {}
     GraphRecords(const GraphRecords&) = delete;
     GraphRecords& operator=(const GraphRecords&) = delete;
 
+    bool are_kept() const { return data_ != nullptr; }
+    const NodeBlocks* blocks() const { return edges_.blocks; }
     std::size_t nodes() const { return edges_.nodes; }
     std::size_t count() const { return edges_.records(); }
     std::size_t columns() const { return codes_.grouped.bytes; }
     std::size_t record_bytes() const { return size_; }
 
-    bool is_packed(std::size_t i) const { return packed_[i / 64].load(std::memory_order_acquire) >> i % 64 & 1; }
+    bool is_packed(std::size_t i) const {
+        return i / 64 < packed_.size() && (packed_[i / 64].load(std::memory_order_acquire) >> i % 64 & 1);
+    }
 
     std::size_t count_packed() const {
         std::size_t sum = 0;
@@ -108,13 +114,14 @@ class GraphRecords {
 
     // Packs a record, unless another thread does: then it packs a copy. Returns what can be read.
     GraphRecord pack(std::size_t i, std::vector<std::uint8_t>& copy) const {
-        if (claim(i) || is_packed(i)) return (*this)[i];
+        if (are_kept() && (claim(i) || is_packed(i))) return (*this)[i];
         copy.resize(size_);
         write(i, copy.data());
         return {copy.data()};
     }
 
     void pack_all(std::size_t threads) const {
+        if (!are_kept()) return;
         parallel_for(count(), 256, threads, [this](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) claim(i);
         });

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <unordered_set>
 
 #include "graph.hpp"
 #include "int8_distance.hpp"
@@ -69,6 +70,14 @@ inline std::vector<std::uint64_t> find_duplicates(const GraphEdges& edges) {
             any = true;
         }
     return any ? words : std::vector<std::uint64_t>{};
+}
+
+// The same of nodes in blocks.
+inline std::vector<std::uint64_t> find_duplicates(std::span<const std::uint32_t> slots) {
+    std::vector<std::uint64_t> words(slots.size() / 64 + 1);
+    for (std::size_t i = 0; i < slots.size(); ++i) words[i / 64] |= std::uint64_t{slots[i] == kNoNode} << i % 64;
+    return std::ranges::all_of(words, [](std::uint64_t word) { return word == 0; }) ? std::vector<std::uint64_t>{}
+                                                                                    : words;
 }
 
 // Where a key belongs among sorted ones: a binary search without branches, which would be mispredicted. With a mask, as
@@ -244,6 +253,17 @@ class GraphPool {
         return id;
     }
 
+    // Calls act(id) for the nearest items that were not visited, up to `most` of them.
+    template <class Act>
+    void each_next(std::size_t most, const Act& act) const {
+        const std::uint64_t* keys = blocks_.data()->keys;
+        for (std::size_t i = cursor_; i < size_ && most > 0; ++i) {
+            if (keys[i] & kVisited) continue;
+            act(id_of(keys[i]));
+            --most;
+        }
+    }
+
     // The nearest item that was not visited; UINT32_MAX when all were.
     std::uint32_t peek() {
         const std::uint64_t* keys = begin();
@@ -314,14 +334,43 @@ class GraphPool {
 #endif
 }
 
-// Vectors in the order of the nodes; none where `data` is null.
+// Vectors in the order of the nodes, or in blocks; none where `data` is null.
 template <class Element>
 struct GraphVectors {
     const Element* data;
     std::size_t features;
     const float* scales = nullptr;  // of int8
+    const NodeBlocks* blocks = nullptr;
 
-    const Element* operator[](std::size_t i) const { return data + i * features; }
+    const Element* operator[](std::size_t i) const {
+        return blocks == nullptr ? data + i * features : reinterpret_cast<const Element*>(blocks->vector(i));
+    }
+};
+
+// Reads the blocks of the nodes that a walk visits: where one is missing, those of the next nodes of the pool are
+// requested with it (DiskANN's beam search). The walk visits the same nodes in the same order as in memory.
+class BeamReader {
+  public:
+    static constexpr std::size_t kBeam = 4;  // nodes whose blocks are requested together
+
+    explicit BeamReader(const NodeBlocks* blocks) : blocks_(blocks) {}
+
+    void reset() { requested_.clear(); }
+
+    // Requests the block of a node that the walk is about to visit, unless it did before.
+    void read(std::uint32_t id, const GraphPool& pool) {
+        if (blocks_ == nullptr || !requested_.insert(blocks_->block_of(id)).second) return;
+        std::vector<std::size_t> together{blocks_->block_of(id)};
+        pool.each_next(kBeam - 1, [&](std::uint32_t next) {
+            const std::size_t block = blocks_->block_of(next);
+            if (requested_.insert(block).second) together.push_back(block);
+        });
+        blocks_->request(std::move(together));
+    }
+
+  private:
+    const NodeBlocks* const blocks_;
+    std::unordered_set<std::size_t> requested_;  // by this walk
 };
 
 // The distances of the nodes that one walk after the other visits.
@@ -386,10 +435,11 @@ struct GraphWalker {
     // Visits the nearest item that was not visited, and calls visit(id, distance); the distance is NaN without vectors.
     // Returns false once every item of the pool was visited.
     template <class Visit>
-    bool step(const GraphQuery& query, const VisitDistance<Element>& distance, GraphPool& pool,
+    bool step(const GraphQuery& query, const VisitDistance<Element>& distance, GraphPool& pool, BeamReader& reader,
               const Visit& visit) const {
         const std::uint32_t id = pool.visit_next();
         if (id == UINT32_MAX) return false;
+        reader.read(id, pool);
         const std::uint32_t second = pool.peek();  // most often the next one
 #if NESTCODE_X86
         // A core waits for few lines at a time, so they are requested before, between and after what is computed.
@@ -430,7 +480,8 @@ struct GraphWalker {
     }
 
     [[gnu::always_inline]] void prefetch_record(std::uint32_t id, std::size_t most) const {
-        if (id != UINT32_MAX) prefetch_lines(records[id].data, std::min(most, records.record_bytes()));
+        if (id != UINT32_MAX && records.are_kept())
+            prefetch_lines(records[id].data, std::min(most, records.record_bytes()));
     }
 
     [[gnu::always_inline]] void prefetch_vector(std::uint32_t id) const {
@@ -448,6 +499,7 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
                 const Finish& finish) {
     GraphPool pool(walker.simd);
     VisitDistance<Element> distance(walker.vectors, walker.metric, walker.simd);
+    BeamReader reader(walker.records.blocks());
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
         batch.prepare(queries + first * walker.vectors.features, many);
@@ -455,11 +507,12 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
             const std::size_t most = most_of(first + q);
             std::size_t visited = 0;
             distance.set(batch[q].features);
+            reader.reset();
             walker.start(batch[q], ef, most, items, pool);
             for (;;) {
                 while (visited < most &&
                        walker.step(
-                           batch[q], distance, pool,
+                           batch[q], distance, pool, reader,
                            [&](std::uint32_t id, float exact) { visit(first + q, id, exact, pool.visited); }))
                     ++visited;
                 const std::size_t more = finish(first + q, pool, visited);
@@ -557,11 +610,14 @@ void with_vectors(const VectorRows* rows, std::size_t features, const Search& se
     if (rows == nullptr) return search(GraphVectors<float>{nullptr, features});
     switch (rows->type) {
         case VectorType::float16:
-            return search(GraphVectors<Half>{reinterpret_cast<const Half*>(rows->data), features});
-        case VectorType::int8:
             return search(
-                GraphVectors<std::int8_t>{reinterpret_cast<const std::int8_t*>(rows->data), features, rows->scales});
-        default: return search(GraphVectors<float>{reinterpret_cast<const float*>(rows->data), features});
+                GraphVectors<Half>{reinterpret_cast<const Half*>(rows->data), features, nullptr, rows->blocks});
+        case VectorType::int8:
+            return search(GraphVectors<std::int8_t>{reinterpret_cast<const std::int8_t*>(rows->data), features,
+                                                    rows->scales, rows->blocks});
+        default:
+            return search(
+                GraphVectors<float>{reinterpret_cast<const float*>(rows->data), features, nullptr, rows->blocks});
     }
 }
 
@@ -572,6 +628,12 @@ struct SearchedGraph {
     const VectorRows* vectors = nullptr;
     std::span<const std::uint64_t> duplicates = {};
     std::uint32_t offset = 0;
+
+    // Whether a checksum failed in the blocks that were read so far.
+    bool damaged() const {
+        const NodeBlocks* blocks = records->blocks();
+        return blocks != nullptr && blocks->guard != nullptr && blocks->guard->first_damaged() >= 0;
+    }
 
     // Whether a walk's distances are those of a rerank.
     bool compares_halves() const { return vectors != nullptr && vectors->type == VectorType::float16; }

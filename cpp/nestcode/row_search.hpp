@@ -224,6 +224,7 @@ struct SearchedSnapshot {
     bool damaged() const {
         const auto failed = [](const ChecksumGuard* guard) { return guard != nullptr && guard->first_damaged() >= 0; };
         return (vectors != nullptr && vectors->damaged()) || std::ranges::any_of(code_guards, failed) ||
+               std::ranges::any_of(graphs, [](const SearchedGraph& graph) { return graph.damaged(); }) ||
                std::ranges::any_of(ids, [&](const IdColumn& own) { return failed(own.guard()); });
     }
 

@@ -40,7 +40,7 @@ class VectorSums {
           only_halves_(
               std::ranges::all_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float16; })),
           buffer_(new float[kRows * vectors.features]) {
-        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr) return;
+        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr || vectors.runs[0].blocks != nullptr) return;
         if (!only_halves_ && vectors.runs[0].type != VectorType::float32) return;
         plain_ = vectors.runs[0].data;
         row_bytes_ = vectors.runs[0].row_bytes();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checksum.hpp"
+#include "node_blocks.hpp"
 #include "parallel.hpp"
 #include "simd.hpp"
 
@@ -111,9 +112,12 @@ struct VectorRows {
     const float* scales;  // of int8; null for 1
     std::size_t count, features;
     ChecksumGuard *guard = nullptr, *scales_guard = nullptr;
+    const NodeBlocks* blocks = nullptr;  // where rows lie in the nodes of a graph, not side by side
 
     std::size_t row_bytes() const { return features * bytes_of(type); }
-    const std::uint8_t* at(std::size_t i) const { return data + i * row_bytes(); }
+    const std::uint8_t* at(std::size_t i) const {
+        return blocks == nullptr ? data + i * row_bytes() : blocks->vector(i);
+    }
 
     // Verifies the checksums of row i and of its scale.
     void touch(std::size_t i) const {

@@ -90,13 +90,14 @@ struct PyGraphRecords {
     Mat<std::uint8_t> grouped;
     Vec<std::uint16_t> norms, factors;
     Array<std::uint8_t, 2> data;
-    nb::object vectors;
+    nb::object vectors, owner;
+    const nestcode::NodeBlocks* blocks;
     nestcode::GraphRecords records;
     std::vector<std::uint64_t> duplicates;
 
     PyGraphRecords(Neighbors given_neighbors, Vec<std::uint32_t> given_entries, Mat<std::uint8_t> given_grouped,
                    Vec<std::uint16_t> given_norms, Vec<std::uint16_t> given_factors, Array<std::uint8_t, 2> room,
-                   nb::object given_vectors)
+                   nb::object given_vectors, nb::object given_blocks)
         : neighbors(std::move(given_neighbors)),
           entries(std::move(given_entries)),
           grouped(std::move(given_grouped)),
@@ -104,9 +105,13 @@ struct PyGraphRecords {
           factors(std::move(given_factors)),
           data(std::move(room)),
           vectors(std::move(given_vectors)),
-          records(checked_edges(), checked_codes(grouped, norms, factors), data.data(),
+          owner(std::move(given_blocks)),
+          blocks(owner.is_none() ? nullptr : &node_blocks_of(owner)),
+          records(checked_edges(), checked_codes(grouped, norms, factors), blocks == nullptr ? data.data() : nullptr,
                   checked_vectors(vectors, grouped.shape(0))),
-          duplicates(nestcode::find_duplicates(checked_edges())) {
+          duplicates(blocks == nullptr ? nestcode::find_duplicates(checked_edges())
+                                       : nestcode::find_duplicates(blocks->slots)) {
+        if (blocks != nullptr) return;
         if (data.shape(0) != records.count() || data.shape(1) != records.record_bytes() ||
             reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) != 0)
             throw nb::value_error("there must be aligned room for the record of each item and of 32 entry points each");
@@ -120,14 +125,27 @@ struct PyGraphRecords {
   private:
     nestcode::GraphEdges checked_edges() const {
         const std::size_t count = grouped.shape(0);
+        check_entries(entries, count);
+        const std::span<const std::uint32_t> starts(entries.data(), entries.size());
+        if (blocks != nullptr) {
+            if (blocks->slots.size() != count || blocks->degree != nestcode::kDegree)
+                throw nb::value_error("there must be a node of 32 neighbors for each item");
+            return {nullptr, count, starts, nestcode::kDegree, blocks};
+        }
         if (neighbors.shape(0) != count || neighbors.shape(1) != nestcode::kDegree || neighbors.stride(1) != 1 ||
             (count > 1 && neighbors.stride(0) < static_cast<std::int64_t>(nestcode::kDegree)))
             throw nb::value_error("there must be 32 neighbors for each item, one after the other");
-        check_entries(entries, count);
-        return {
-            neighbors.data(), count, {entries.data(), entries.size()}, static_cast<std::size_t>(neighbors.stride(0))};
+        return {neighbors.data(), count, starts, static_cast<std::size_t>(neighbors.stride(0))};
     }
 };
+
+// The slots of items, by which a writer lays out the nodes.
+void place_nodes(const Mat<std::uint32_t>& neighbors, std::size_t nodes, const Array<std::uint32_t, 1>& slots) {
+    if (slots.size() != neighbors.shape(0) || neighbors.shape(1) == 0 || nodes == 0)
+        throw nb::value_error("there must be room for the slot of each item, and a node in each block");
+    nb::gil_scoped_release released;
+    nestcode::place_nodes(neighbors.data(), neighbors.shape(0), neighbors.shape(1), nodes, slots.data());
+}
 
 struct PyGraph {
     nb::object records_owner, owner, vectors_owner;
@@ -189,13 +207,15 @@ void add_graph(nb::module_& m) {
           "passes"_a, "seed"_a, "threads"_a = 1, "simd"_a = "", "Write the neighbors of each item, (items, 32).");
     nb::class_<PyGraphRecords>(m, "GraphRecords")
         .def(nb::init<Neighbors, Vec<std::uint32_t>, Mat<std::uint8_t>, Vec<std::uint16_t>, Vec<std::uint16_t>,
-                      Array<std::uint8_t, 2>, nb::object>(),
+                      Array<std::uint8_t, 2>, nb::object, nb::object>(),
              "neighbors"_a.noconvert(), "entries"_a.noconvert(), "grouped"_a.noconvert(), "norms"_a.noconvert(),
-             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.none())
+             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.none(), "blocks"_a.none() = nb::none())
         .def_prop_ro("nodes", [](const PyGraphRecords& self) { return self.records.nodes(); })
         .def_prop_ro("packed", [](const PyGraphRecords& self) { return self.records.count_packed(); })
         .def_prop_ro("nbytes", [](const PyGraphRecords& self) { return self.data.nbytes(); })
         .def("pack", &PyGraphRecords::pack, "threads"_a = 1, "Pack all records that were not visited yet.");
+    m.def("place_nodes", place_nodes, "neighbors"_a.noconvert(), "nodes"_a, "slots"_a.noconvert(),
+          "Write the slot of each item in blocks of so many nodes.");
     nb::class_<PyGraph>(m, "Graph")
         .def(nb::init<nb::object, nb::object, nb::object>(), "records"_a, "projection"_a, "vectors"_a.none())
         .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "allowed"_a, "distances"_a, "positions"_a,

@@ -24,6 +24,7 @@ std::span<const nestcode::InvertedLists> segments_of(nb::handle lists);  // sear
 std::size_t number_of_lists(nb::handle lists);                           // search.cpp
 SelectedItems selection_of(nb::handle selection);                        // search.cpp
 nestcode::SearchedGraph graph_of(nb::handle graph);                      // graph.cpp
+const nestcode::NodeBlocks& node_blocks_of(nb::handle blocks);           // vectors.cpp
 const nestcode::VectorRows& vector_rows_of(nb::handle vectors);          // vectors.cpp
 const nestcode::VectorRuns& vector_runs_of(nb::handle vectors);          // vectors.cpp
 const nestcode::RowProjection& projection_of(nb::handle projection);     // row_search.cpp

@@ -1,5 +1,6 @@
 // Stored vectors: reranking by the vectors themselves (nestcode/search).
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "nestcode/rerank.hpp"
@@ -20,6 +21,32 @@ nestcode::VectorType type_of(nb::dlpack::dtype dtype) {
     throw nb::value_error("vectors must be float32, float16 or int8");
 }
 
+// The nodes of a graph in a mapped file.
+struct PyNodeBlocks {
+    Mat<std::uint8_t> data;
+    Vec<std::uint32_t> slots;
+    nb::object guard;
+    std::size_t vector_bytes;
+    nestcode::NodeBlocks blocks;
+
+    PyNodeBlocks(Mat<std::uint8_t> given, Vec<std::uint32_t> given_slots, std::size_t degree, std::size_t bytes,
+                 nb::object given_guard)
+        : data(std::move(given)),
+          slots(std::move(given_slots)),
+          guard(std::move(given_guard)),
+          vector_bytes(bytes),
+          blocks{{degree, bytes},
+                 degree,
+                 data.data(),
+                 {slots.data(), slots.size()},
+                 data.shape(0),
+                 guard.is_none() ? nullptr : guard_of(nb::cast<PyChecksumGuard*>(guard), data.data(), data.nbytes())} {
+        if (data.shape(1) != blocks.layout.block_bytes || reinterpret_cast<std::uintptr_t>(data.data()) % 4 != 0)
+            throw nb::value_error("blocks must have the size of the nodes' layout, and be aligned");
+        if (!blocks.fit()) throw nb::value_error("all slots must lie in the blocks");
+    }
+};
+
 // The vectors of one segment, with the arrays that they refer to.
 struct PyVectorRows {
     AnyMatrix rows;
@@ -39,11 +66,36 @@ struct PyVectorRows {
                   rows.shape(1),
                   watching(guard, rows.data(), rows.nbytes()),
                   watching(scales_guard, scales.data(), scales.nbytes())} {
+        check_scales();
+    }
+
+    // Rows in nodes: `like` has their type and shape.
+    PyVectorRows(nb::object in_nodes, AnyMatrix like, Vec<float> given_scales, nb::object given_scales_guard)
+        : rows(std::move(like)),
+          scales(std::move(given_scales)),
+          guard(std::move(in_nodes)),
+          scales_guard(std::move(given_scales_guard)),
+          vectors{type_of(rows.dtype()),
+                  nodes().blocks.data,
+                  scales.size() != 0 ? scales.data() : nullptr,
+                  rows.shape(0),
+                  rows.shape(1),
+                  nodes().blocks.guard,
+                  watching(scales_guard, scales.data(), scales.nbytes()),
+                  &nodes().blocks} {
+        check_scales();
+        if (nodes().slots.size() != rows.shape(0) || nodes().vector_bytes != vectors.row_bytes())
+            throw nb::value_error("there must be a node with a vector of this type for each item");
+    }
+
+  private:
+    const PyNodeBlocks& nodes() const { return part_of<PyNodeBlocks>(guard); }
+
+    void check_scales() const {
         if (scales.size() != 0 && (scales.size() != rows.shape(0) || vectors.type != nestcode::VectorType::int8))
             throw nb::value_error("there must be a scale for each row of int8, and none for others");
     }
 
-  private:
     static nestcode::ChecksumGuard* watching(const nb::object& guard, const void* data, std::size_t bytes) {
         return guard.is_none() ? nullptr : guard_of(nb::cast<PyChecksumGuard*>(guard), data, bytes);
     }
@@ -101,6 +153,10 @@ struct PyVectorRuns {
 
 }  // namespace
 
+const nestcode::NodeBlocks& node_blocks_of(nb::handle blocks) {
+    return part_of<PyNodeBlocks>(blocks).blocks;
+}
+
 const nestcode::VectorRows& vector_rows_of(nb::handle vectors) {
     return part_of<PyVectorRows>(vectors).vectors;
 }
@@ -112,7 +168,19 @@ const nestcode::VectorRuns& vector_runs_of(nb::handle vectors) {
 void add_vectors(nb::module_& m) {
     nb::class_<PyVectorRows>(m, "VectorRows", "The vectors of one segment: float32, float16, or int8 with scales.")
         .def(nb::init<AnyMatrix, Vec<float>, nb::object, nb::object>(), "rows"_a.noconvert(), "scales"_a.noconvert(),
-             "guard"_a.none() = nb::none(), "scales_guard"_a.none() = nb::none());
+             "guard"_a.none() = nb::none(), "scales_guard"_a.none() = nb::none())
+        .def(nb::init<nb::object, AnyMatrix, Vec<float>, nb::object>(), "blocks"_a, "like"_a.noconvert(),
+             "scales"_a.noconvert(), "scales_guard"_a.none());
+    nb::class_<PyNodeBlocks>(m, "NodeBlocks", "The nodes of a graph in a mapped file: neighbors and vectors.")
+        .def(nb::init<Mat<std::uint8_t>, Vec<std::uint32_t>, std::size_t, std::size_t, nb::object>(),
+             "data"_a.noconvert(), "slots"_a.noconvert(), "degree"_a, "vector_bytes"_a, "guard"_a.none())
+        .def_static(
+            "layout",
+            [](std::size_t degree, std::size_t vector_bytes) {
+                const nestcode::NodeLayout layout(degree, vector_bytes);
+                return std::make_tuple(layout.node_bytes, layout.nodes, layout.block_bytes);
+            },
+            "degree"_a, "vector_bytes"_a, "Return the bytes of a node, the nodes of a block and its bytes.");
     nb::class_<PyVectorRuns> runs(m, "VectorRuns", "The vectors of several segments, by positions in all of them.");
     runs.def(nb::init<AnyMatrix>(), "rows"_a.noconvert())  // first: an array is a sequence, too
         .def(nb::init<const std::vector<nb::object>&>(), "runs"_a)

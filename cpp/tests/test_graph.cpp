@@ -374,7 +374,8 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     walker.start(batch[0], ef, SIZE_MAX, {bitmap}, pool);
     VisitDistance<float> own(vectors, Metric::l2, simd);
     own.set(batch[0].features);
-    while (walker.step(batch[0], own, pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
+    BeamReader reader(nullptr);
+    while (walker.step(batch[0], own, pool, reader, [&](std::uint32_t id, float) { visited.push_back(id); })) {
     }
     CHECK(visited == order);
 
@@ -383,7 +384,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     visited.clear();
     walker.start(batch[0], ef, most, {bitmap}, pool);
     while (visited.size() < most &&
-           walker.step(batch[0], own, pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
+           walker.step(batch[0], own, pool, reader, [&](std::uint32_t id, float) { visited.push_back(id); })) {
     }
     CHECK(visited.size() == most && std::equal(visited.begin(), visited.end(), order.begin()));
 
@@ -489,6 +490,63 @@ void test_batches(std::size_t queries, Simd simd, std::mt19937& random) {
     }
 }
 
+// Each node has a slot of its own, and lies beside neighbors; a walk through blocks finds what it finds in memory.
+void test_blocks(std::size_t features, Simd simd, std::mt19937& random) {
+    constexpr std::size_t count = 300, k = 5;
+    const Plane plane(count, random);
+    std::vector<std::uint32_t> neighbors = plane.build(1, simd);
+    const NodeLayout layout(kDegree, features * sizeof(float));
+    CHECK(layout.block_bytes % kPage == 0 && layout.nodes * layout.node_bytes <= layout.block_bytes);
+    std::vector<std::uint32_t> slots(count), sorted;
+    place_nodes(neighbors.data(), count, kDegree, layout.nodes, slots.data());
+    sorted = slots;
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 0; i < count; ++i) CHECK(sorted[i] == i);
+    const auto inside = [&](const std::vector<std::uint32_t>& places) {  // edges that do not leave their block
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < count; ++i)
+            for (std::size_t j = 0; j < kDegree; ++j)
+                sum += places[i] / layout.nodes == places[neighbors[i * kDegree + j]] / layout.nodes;
+        return sum;
+    };
+    std::shuffle(sorted.begin(), sorted.end(), random);
+    if (layout.nodes > 1) CHECK(inside(slots) > 2 * inside(sorted));
+
+    const std::size_t blocks = (count + layout.nodes - 1) / layout.nodes;
+    std::vector<std::uint64_t> data(blocks * layout.block_bytes / sizeof(std::uint64_t));
+    auto* const bytes = reinterpret_cast<std::uint8_t*>(data.data());
+    const NodeBlocks nodes{layout, kDegree, bytes, slots, blocks, nullptr};
+    CHECK(nodes.fit());
+    for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(bytes + (nodes.vector(i) - bytes), &plane.vectors[2 * i], 2 * sizeof(float));
+        std::memcpy(bytes + (reinterpret_cast<const std::uint8_t*>(nodes.neighbors(i)) - bytes),
+                    &neighbors[i * kDegree], kDegree * sizeof(std::uint32_t));
+    }
+    const GraphProjection projection = plane.projection();
+    std::vector<std::uint8_t> room((count + 1) * GraphRecord::size(1));
+    const GraphRecords in_memory({neighbors.data(), count, plane.entries}, plane.codes(), room.data());
+    const GraphRecords in_blocks({nullptr, count, plane.entries, kDegree, &nodes}, plane.codes(), nullptr);
+    CHECK(!in_blocks.is_packed(0) && in_blocks.count_packed() == 0);
+    float scores[2][k];
+    std::uint32_t positions[2][k];
+    std::int64_t compared[2];
+    for (int query = 0; query < 20; ++query) {
+        const float row[2] = {some_of(0.0f, random), some_of(0.0f, random)};
+        search_graph(in_memory, GraphVectors<float>{plane.vectors.data(), 2}, projection, Metric::l2, row, 1, 12, {},
+                     {k, scores[0], positions[0], &compared[0]}, simd, 1);
+        const auto* vectors = reinterpret_cast<const float*>(bytes);
+        search_graph(in_blocks, GraphVectors<float>{vectors, 2, nullptr, &nodes}, projection, Metric::l2, row, 1, 12,
+                     {}, {k, scores[1], positions[1], &compared[1]}, simd, 1);
+        CHECK(compared[0] == compared[1] && std::equal(scores[0], scores[0] + k, scores[1]) &&
+              std::equal(positions[0], positions[0] + k, positions[1]));
+    }
+    neighbors[7 * kDegree] = 7;
+    place_nodes(neighbors.data(), count, kDegree, layout.nodes, slots.data());
+    CHECK(slots[7] == kNoNode && nodes.block_of(7) == nodes.block_of(6) && nodes.fit());
+    slots[0] = static_cast<std::uint32_t>(blocks * layout.nodes);
+    CHECK(!nodes.fit());
+}
+
 }  // namespace
 
 int main() {
@@ -516,5 +574,7 @@ int main() {
     for (const std::size_t columns : {0, 1, 2, 7, 40, 128}) test_estimates(columns, random);
     for (const Simd simd : available_simd())
         for (const std::size_t queries : {1, 3, 70}) test_batches(queries, simd, random);
+    for (const Simd simd : available_simd())
+        for (const std::size_t features : {2, 500, 3000}) test_blocks(features, simd, random);
     print_simd("graph");
 }

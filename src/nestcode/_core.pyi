@@ -360,6 +360,7 @@ class VectorRows:
     Without scales integers are themselves. Mapped arrays come with their guards.
     """
 
+    @overload
     def __init__(
         self,
         rows: NDArray[np.generic],
@@ -367,6 +368,30 @@ class VectorRows:
         guard: ChecksumGuard | None = None,
         scales_guard: ChecksumGuard | None = None,
     ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        blocks: NodeBlocks,
+        like: NDArray[np.generic],
+        scales: NDArray[np.float32],
+        scales_guard: ChecksumGuard | None,
+    ) -> None:
+        """Rows in the nodes of a graph, of the type and shape of `like`."""
+
+class NodeBlocks:
+    """The nodes of a graph in blocks of a mapped file, (blocks, bytes), and the slot of each item among them."""
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        slots: NDArray[np.uint32],
+        degree: int,
+        vector_bytes: int,
+        guard: ChecksumGuard | None,
+    ) -> None: ...
+    @staticmethod
+    def layout(degree: int, vector_bytes: int) -> tuple[int, int, int]:
+        """Return the bytes of a node, the nodes of a block and its bytes."""
 
 class VectorRuns:
     """The vectors of several segments, by positions that count through all of them, or of an array (n, features)."""
@@ -430,10 +455,14 @@ def build_graph(
 ) -> None:
     """Write the neighbors of each item, (items, 32); norms and factors are float16."""
 
+def place_nodes(neighbors: NDArray[np.uint32], nodes: int, slots: NDArray[np.uint32]) -> None:
+    """Write the slot of each item in blocks of so many nodes."""
+
 class GraphRecords:
     """The records of all items, then those of the entry points, 32 in each: packed in `data` at their first visits.
 
     Then the item's vector is verified, too, if a guard watches the vectors. The neighbors may lie in `data` already.
+    With blocks, which have the neighbors, each visit packs its record and none is kept.
     """
 
     def __init__(
@@ -445,6 +474,7 @@ class GraphRecords:
         factors: NDArray[np.uint16],
         data: NDArray[np.uint8],
         vectors: VectorRows | None,
+        blocks: NodeBlocks | None = None,
     ) -> None: ...
     @property
     def nodes(self) -> int:

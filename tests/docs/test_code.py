@@ -227,7 +227,7 @@ QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of
     ("decisions", "blocks of {} KiB, {} in graphs, have checksums", store.CHECKED >> 10, storage.BLOCK >> 10),
     ("decisions", "Checksum blocks have {} KiB", store.CHECKED >> 10),
     ("decisions", "{:,} bytes share a checksum", store.CHECKED),
-    ("format", '`"nestcode index"`, {} if items have attributes', manifest.VERSION),
+    ("format", '`"nestcode index"`, {} if a graph has nodes', manifest.VERSION),
     ("format", "(n, {}) uint32, the rows of each code's neighbors", graph.DEGREE),
     ("format", "if at least {} rows share it", cpp("prefix_tables.hpp", "crowded")),
     ("format", "block {:,} bytes of payload", layout.BLOCK),

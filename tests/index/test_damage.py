@@ -260,7 +260,7 @@ def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], 
 
 SEGMENT = ("segments", 0)
 MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (put(("version",), 7), "has version 7, this nestcode reads up to 6: upgrade nestcode"),
+    "newer": (put(("version",), 8), "has version 8, this nestcode reads up to 7: upgrade nestcode"),
     "another format": (put(("format",), "nestbox"), "is damaged"),
     "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),

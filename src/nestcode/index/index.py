@@ -28,7 +28,7 @@ from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
-from nestcode.search.graph import Items, Navigator, build_graph, pack_records
+from nestcode.search.graph import Items, Navigator, build_graph, navigating_bits, pack_records
 from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
@@ -84,9 +84,10 @@ class Index(IndexReader):
             the index stores only codes. float16 rounds values below 3e-8 to 0, and refuses values above 65504; for the
             cosine it also refuses a vector that would become all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background. A search by graphs is several
-            times as fast as by inverted lists, and takes up to 1,792 bytes an item in memory and 180 in files. The
-            coder must be a `LinearCoder` (the choice of `fit(goal="graph")`) or a `RotationCoder`. Smaller segments get
-            no graph, because a scan is as fast.
+            times as fast as by inverted lists, and takes up to 1,792 bytes an item in memory and 180 in files. Files
+            also repeat stored vectors, so that `open(memory="codes")` reads a node at once. The coder must be a
+            `LinearCoder` (the choice of `fit(goal="graph")`) or a `RotationCoder`. Smaller segments get no graph,
+            because a scan is as fast.
 
     """
 
@@ -180,12 +181,11 @@ class Index(IndexReader):
         index: Index = build(X, wish, queries, ids, attributes, to_stderr if verbose else to_nobody)
         return index
 
-    def _begin(self, start: Commit, store: Store | None, tier: Memory | None = None) -> None:
+    def _begin(self, start: Commit, store: Store | None) -> None:
         self._coder, self.effort = start.coder, start.effort
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
-        by_graph = tier is None or tier.everything
-        self._searcher = Searcher(start.coder, graphs=start.graph, by_graph=by_graph)
+        self._searcher = Searcher(start.coder, graphs=start.graph)
         self._recent = RecentFilters()
         snapshot = Snapshot.of(
             start.width, start.segments, StoredLayouts(start.coder), start.vector_format, start.schema
@@ -523,9 +523,10 @@ class Index(IndexReader):
             mode: "r" opens a reader. There may be any number of readers; each sees the snapshot that it opened until
                 `refresh()`. "a" opens the only writer: `commit()` makes changes durable, and `close()` or leaving the
                 `with` block lets another process write.
-            memory: the arrays to load into memory at once: "all", or "codes" for the arrays that searches scan; vectors
-                then stay in files and are read for reranking. By default the operating system decides which pages stay
-                in memory. Searches use graphs by default and with "all".
+            memory: the arrays to load into memory at once: "all", or "codes" for the arrays that searches estimate
+                distances by. Vectors then stay in files and are read for reranking, and so do the nodes of graphs: a
+                walk reads a block of 4 KiB for each node that it visits. By default the operating system decides which
+                pages stay in memory.
 
         """
         if mode not in ("r", "a"):
@@ -540,7 +541,7 @@ class Index(IndexReader):
             store = Store(single, write=False, memory=tier) if mode == "r" else Store.existing(single, tier)
         try:
             index = object.__new__(cls)
-            index._begin(store.read(), store, tier)
+            index._begin(store.read(), store)
             if mode == "a":
                 store.delete_obsolete_files()
         except BaseException:
@@ -756,11 +757,10 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
     segment.mapped.touch()
     vectors = Items(coder, segment.codes, segment.vectors)
-    navigator = Navigator(coder, width=segment.codes.width)
+    width = segment.codes.width
+    navigator = Navigator(coder, navigating_bits(width, ranked=segment.vectors is not None), width=width)
     items = navigator.encode(vectors, segment.codes)
     neighbors = build_graph(navigator, vectors, items)
-    if not searcher.by_graph:  # nothing reads records
-        return StoredGraph(neighbors, items, navigator.layout)
     records, neighbors = pack_records(navigator, items, neighbors)
     graph = StoredGraph(neighbors, items, navigator.layout, records=records)
     searcher.pack(LiveSegment(segment, graph=graph))

@@ -10,7 +10,7 @@ from typing import Any
 from nestcode.errors import DamagedFile
 from nestcode.storage import open_file, parse_json, write_atomic
 
-FORMAT, VERSION = "nestcode index", 6
+FORMAT, VERSION = "nestcode index", 7
 MANIFEST = "manifest.json"
 MALFORMED = (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
@@ -21,6 +21,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     version = 4 if any("arrays" in entry for entry in manifest["segments"]) else version
     version = 5 if any("layout" in entry.get("graph", ()) for entry in manifest["segments"]) else version
     version = 6 if "attributes" in manifest else version
+    version = 7 if any("blocks" in entry.get("graph", ()) for entry in manifest["segments"]) else version
     manifest = {"format": FORMAT, "version": version, **manifest}
     data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
     write_atomic(folder / MANIFEST, data.encode())

@@ -1,10 +1,12 @@
 """Memory tiers: which arrays of an opened index are read into memory, and which stay in mapped files.
 
     "all"    everything in memory
-    "codes"  in memory what searches scan of codes, and whole codes where no vectors rerank; all else in files
+    "codes"  in memory what searches estimate distances by: what they scan of codes, or the leading bits that navigate
+             a graph; and whole codes where no vectors rerank. All else in files: also the nodes of graphs
     None     everything in mapped files, of which the system keeps in memory what fits
 
-What stays in files is read only for the last few candidates of a search, in batches.
+What stays in files is read only for the last few candidates of a search, in batches, and for the nodes that a walk
+visits, a block each.
 """
 
 from collections.abc import Collection
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 SMALL = {"ids", "scales"}  # read with every candidate, and small beside what they belong to
 SCANNED = {"blocks", "biases", "norms"}
+NAVIGATED = {"groups", "corrections", "slots"}  # of a graph
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,18 @@ class Memory:
             raise InvalidInput(f'memory must be "all", "codes" or None, got {text!r}: choose one of them')
         return cls(text == "all")
 
-    def held(self, names: Collection[str]) -> set[str]:
-        """Return which arrays of a segment, by their names on disk, are read into memory."""
+    def held(self, names: Collection[str], *, walked: bool = False) -> set[str]:
+        """Return which arrays of a segment, by their names on disk, are read into memory.
+
+        Args:
+            names: of all arrays.
+            walked: whether the segment has a graph whose nodes searches read.
+
+        """
         if self.everything:
             return set(names)
+        if walked:
+            return SMALL & set(names)
         scanned = {"blocks", "vectors"} <= set(names)  # codes are neither scanned nor reranked by
         return (SMALL | SCANNED | (set() if scanned else {"codes"})) & set(names)
 
@@ -48,5 +59,6 @@ class Memory:
 def drop_pages(index: "IndexReader") -> None:
     """Let go of what searches have read of the mapped files of an index; the next search reads it again."""
     for one in index._live.current.segments:
-        for mapped in one.segment.mapped.values():
+        graph = [] if one.graph is None else one.graph.mapped.values()
+        for mapped in (*one.segment.mapped.values(), *graph):
             mapped.unmap_pages()

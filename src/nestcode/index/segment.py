@@ -18,6 +18,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.search.filters import EVERYTHING
 from nestcode.search.graph import NavigatingCodes
+from nestcode.search.nodes import StoredNodes
 from nestcode.search.runs import Positions
 from nestcode.search.schema import Schema
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
@@ -191,12 +192,15 @@ class StoredGraph:
     layout: str = ""  # the name of its layout
     mapped: MappedArrays = field(default_factory=MappedArrays)
     records: _core.GraphRecords | None = None  # of a graph that was built here: the neighbors lie in them
+    nodes: StoredNodes | None = None  # where walks read them from a file
+    walked: bool = True  # by searches; not where a memory tier would have to read nodes that no file holds
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays but the records."""
         held = self.arrays()
-        return sum(array.nbytes for name, array in held.items() if name != "neighbors" or self.records is None)
+        nodes = 0 if self.nodes is None else self.nodes.nbytes
+        return nodes + sum(array.nbytes for name, array in held.items() if name != "neighbors" or self.records is None)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names on disk."""
@@ -210,7 +214,7 @@ class StoredGraph:
 
     def touch(self) -> None:
         """Verify the checksums of what was not read before, and that all neighbors are in the segment."""
-        self.mapped.touch()
+        self.mapped.touch(but=("nodes",))  # which are a copy
         if self.mapped and self.neighbors.max(initial=0) >= len(self.neighbors):
             raise DamagedFile(f"{self.mapped['neighbors'].path} does not fit the other files: restore a copy")
 

@@ -34,15 +34,18 @@ from nestcode.index.manifest import (
     sha256,
     write_manifest,
 )
-from nestcode.index.memory import Memory
+from nestcode.index.memory import NAVIGATED, Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.search.graph import DEGREE, MAX_BITS, NavigatingCodes
+from nestcode.search.nodes import NodeLayout, StoredNodes, count_blocks, node_blocks, place_nodes
 from nestcode.search.planner import Effort
 from nestcode.search.schema import Schema, check_schema, is_extended
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import (
     BLOCK,
+    HEADER,
+    PAGE,
     Mapped,
     MappedArrays,
     lock_file,
@@ -51,20 +54,23 @@ from nestcode.storage import (
     unlock_file,
     write_array,
     write_atomic,
+    write_pages,
 )
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|attributes|neighbors|groups|corrections|sums|removed)"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|attributes|neighbors|groups|corrections|slots|nodes|sums"
+    r"|removed)"
     r"\.npy"
     r"|coder-[0-9a-f]{16}|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # and drafts
 )
-CHECKED = 1 << 12  # bytes under one checksum: searches read few of them, from anywhere
+CHECKED = PAGE  # bytes under one checksum: searches read few of them, from anywhere
 EARLY_CHECKED = {"vectors": CHECKED}  # up to version 3: other arrays had BLOCK bytes under one
 DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4", "scales": "<f4"}
 LAYOUT_DTYPES = {"blocks": "|u1", "biases": "<i2", "norms": "<f4"}
 VECTOR_DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
+GRAPH_ARRAYS = ("neighbors", "groups", "corrections", "slots", "nodes", "sums")  # of a graph, that it may have
 MAX_FEATURES = 2**24
 Made = TypeVar("Made")
 Spec = tuple[np.dtype[Any], tuple[int, ...]]  # the dtype and the shape of an array
@@ -234,7 +240,7 @@ class Store:
             one for one, own in self._segments.items() if (own["name"], own["sums"]) == (entry["name"], entry["sums"])
         )
         segment, removed = next(known, None) or self._map_files(entry, width, vectors, schema), entry["removed"]
-        graph = self._map_graph(entry.get("graph"), len(segment))
+        graph = self._map_graph(entry.get("graph"), len(segment), vectors)
         if removed is None:
             return LiveSegment(segment, graph=graph)
         file, count = f"{checked_name(removed['name'], NUMBER)}.removed.npy", removed["count"]
@@ -251,7 +257,7 @@ class Store:
         mapped = self._map_arrays(name, specs, size_of, entry["sums"])
         arrays = {key: one.array for key, one in mapped.items()}
         if self._memory is not None:
-            for key in self._memory.held(mapped):
+            for key in self._memory.held(mapped, walked="blocks" in (entry.get("graph") or {})):
                 mapped[key].touch(0, arrays[key].nbytes)
                 arrays[key] = np.array(mapped.pop(key).array)
         mapped.few_reads = self._memory is not None
@@ -271,7 +277,7 @@ class Store:
             None if schema is None or "attributes" not in arrays else (_own(schema, entry), arrays["attributes"]),
         )
 
-    def _map_graph(self, entry: dict[str, Any] | None, count: int) -> StoredGraph | None:
+    def _map_graph(self, entry: dict[str, Any] | None, count: int, vectors: VectorFormat | None) -> StoredGraph | None:
         if entry is None:
             return None
         for known, own in self._graphs.items():
@@ -282,10 +288,23 @@ class Store:
         if "layout" in entry:  # no columns where all items are alike
             specs["groups"] = np.dtype("|u1"), (count, checked_int(entry["columns"], 0, MAX_BITS // 8))
             specs["corrections"] = np.dtype("<f2"), (2, count)
-        mapped = self._map_arrays(name, specs, dict.fromkeys(specs, BLOCK), entry["sums"])
-        arrays = {key: one.array for key, one in mapped.items()}
+        if "blocks" in entry:
+            if vectors is None:
+                raise ValueError(f"graph {name} has nodes with vectors, and the index stores none")
+            blocks = checked_int(entry["blocks"], 1, count), NodeLayout.of(vectors).block_bytes
+            specs |= {"slots": (np.dtype("<u4"), (count,)), "nodes": (np.dtype("|u1"), blocks)}
+        mapped = self._map_arrays(name, specs, {key: PAGE if key == "nodes" else BLOCK for key in specs}, entry["sums"])
+        arrays, nodes = {key: one.array for key, one in mapped.items()}, None
+        in_memory = self._memory is None or self._memory.everything
+        if not in_memory and "nodes" in mapped:
+            for key in NAVIGATED & set(mapped):
+                mapped[key].touch(0, arrays[key].nbytes)
+                arrays[key] = np.array(mapped.pop(key).array)
+            mapped["nodes"].expect_few_reads()
+            nodes = StoredNodes(arrays["slots"], arrays["nodes"], mapped.guard("nodes"))
         items = NavigatingCodes(arrays["groups"], arrays["corrections"]) if "layout" in entry else None
-        return StoredGraph(arrays["neighbors"], items, entry.get("layout", ""), mapped)
+        walked = in_memory or nodes is not None
+        return StoredGraph(arrays["neighbors"], items, entry.get("layout", ""), mapped, nodes=nodes, walked=walked)
 
     def _map_arrays(self, name: str, specs: dict[str, Spec], size_of: dict[str, int], checksum: str) -> MappedArrays:
         """Map the files of this name, given the bytes that share a checksum in each, and that of all checksums."""
@@ -294,7 +313,8 @@ class Store:
         mapped, start = MappedArrays(), 0
         for key, spec in specs.items():
             own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key])
+            header = PAGE if key == "nodes" else HEADER
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key], header)
             start += blocks[key]
         return mapped
 
@@ -327,7 +347,7 @@ class Store:
         try:
             segments = {one.segment: self._write_segment(one.segment) for one in commit.segments}
             tombstones = {one: self._write_tombstones(one) for one in commit.segments}
-            graphs = {one.graph: self._write_graph(one.graph) for one in commit.segments}
+            graphs = {one.graph: self._write_graph(one.graph, one.vectors) for one in commit.segments}
             coder = self._write_coder(commit.coder)
             sync_folder(self.path)
         except BaseException:
@@ -424,7 +444,7 @@ class Store:
         }
         named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
         graphs = [entry["graph"]["name"] for entry in manifest["segments"] if entry.get("graph")]
-        named |= {f"{name}.{key}.npy" for name in graphs for key in ("neighbors", "groups", "corrections", "sums")}
+        named |= {f"{name}.{key}.npy" for name in graphs for key in GRAPH_ARRAYS}
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named and not entry.is_dir():
@@ -460,18 +480,27 @@ class Store:
         write_array(self.path / f"{name}.removed.npy", one.tombstones)
         return {"name": name, "count": len(one.tombstones), "sha256": sha256(one.tombstones.tobytes())}
 
-    def _write_graph(self, graph: StoredGraph | None) -> dict[str, Any] | None:
+    def _write_graph(self, graph: StoredGraph | None, vectors: StoredVectors | None) -> dict[str, Any] | None:
         if graph is None or graph in self._graphs:
             return self._graphs.get(graph)
         graph.touch()  # damage must not be copied under new checksums
         name = self._number()
         arrays = {key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in graph.arrays().items()}
-        sums = np.concatenate([write_array(self.path / f"{name}.{key}.npy", array) for key, array in arrays.items()])
-        write_array(self.path / f"{name}.sums.npy", sums)
-        entry = {"name": name, "degree": graph.neighbors.shape[1], "sums": sha256(sums.tobytes())}
-        if graph.items is None:
-            return entry
-        return {**entry, "layout": graph.layout, "columns": graph.items.grouped.shape[1]}
+        sums = [write_array(self.path / f"{name}.{key}.npy", array) for key, array in arrays.items()]
+        entry: dict[str, Any] = {"name": name, "degree": graph.neighbors.shape[1]}
+        if graph.items is not None:
+            entry |= {"layout": graph.layout, "columns": graph.items.grouped.shape[1]}
+        if vectors is not None:
+            layout = NodeLayout.of(vectors.format)
+            slots = place_nodes(graph.neighbors, layout)
+            blocks = count_blocks(slots, layout), layout.block_bytes
+            pieces = node_blocks(graph.neighbors, vectors, slots, layout)
+            sums.append(write_array(self.path / f"{name}.slots.npy", slots.astype("<u4", copy=False)))
+            sums.append(write_pages(self.path / f"{name}.nodes.npy", blocks, pieces))
+            entry["blocks"] = blocks[0]
+        checks = np.concatenate(sums)
+        write_array(self.path / f"{name}.sums.npy", checks)
+        return {**entry, "sums": sha256(checks.tobytes())}
 
     def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
         if coder is None:

@@ -28,7 +28,7 @@ from nestcode.search.fastscan import GROUP_BITS, FastScan
 from nestcode.search.vectors import StoredVectors
 
 DEGREE = 32
-BITS, MAX_BITS = 384, 1024  # that navigate
+BITS, MAX_BITS = 384, 1024  # that navigate: where codes rank what a walk finds, and at most
 ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
@@ -51,6 +51,20 @@ class Items:
 
     def __getitem__(self, some: slice, /) -> Floats:
         return self.coder.decode(self.codes[some]) if self.vectors is None else self.vectors[some].floats()
+
+
+def navigating_bits(width: int, *, ranked: bool) -> int:
+    """Return how many leading bits of codes navigate.
+
+    >>> navigating_bits(512, ranked=True), navigating_bits(512, ranked=False)
+    (512, 384)
+
+    Args:
+        width: of the codes.
+        ranked: whether stored vectors rank what a walk visits. Otherwise whole codes do, which may be long.
+
+    """
+    return min(width, MAX_BITS if ranked else BITS)
 
 
 class Navigator:

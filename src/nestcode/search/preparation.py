@@ -15,12 +15,12 @@ from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
-from nestcode.fork import lazy_property
 from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.fastscan import FastScanScorer
-from nestcode.search.graph import Items, Navigator, make_records
+from nestcode.search.graph import Items, NavigatingCodes, Navigator, make_records, navigating_bits
 from nestcode.search.hamming import HammingScorer
+from nestcode.search.nodes import records_in_file
 from nestcode.search.projected import ProjectedScorer
 from nestcode.search.runs import Positions, SortedRun
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout, Scorer
@@ -74,6 +74,7 @@ class PreparedGraph:
     records: _core.GraphRecords
     by_codes: _core.Graph  # ranks by estimated distance
     by_vectors: _core.Graph  # ranks by the vectors that the index stores, if it does
+    vectors: _core.VectorRows | None  # these, where walks read them
     nbytes: int  # of what was prepared
 
 
@@ -95,6 +96,7 @@ class PreparationCache:
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
+        self._navigators: dict[int, Navigator] = {}  # by their bits
         self._parts: WeakKeyDictionary[object, dict[str, tuple[object, Any]]] = WeakKeyDictionary()  # with versions
 
     def _part(self, owner: object, name: str, make: Callable[[], Part], version: object = None) -> Part:
@@ -159,27 +161,42 @@ class PreparationCache:
         assert graph is not None
 
         def make() -> PreparedGraph:
-            graph.touch()
-            navigator, coder = self._navigator, self.scorer.coder
+            if graph.nodes is None:
+                graph.touch()
+            navigator, coder = self._navigator(graph.items, ranked=run.vectors is not None), self.scorer.coder
             known = graph.layout == navigator.layout
             items = stored = graph.items if known else None
             if items is None:
                 run.mapped.touch()
                 items = navigator.encode(Items(coder, run.codes, run.vectors), run.codes)
             records = graph.records if known else None
-            if records is None:
+            vectors = None if run.vectors is None else run.vectors.core
+            if graph.nodes is not None and run.vectors is not None:
+                try:
+                    nodes = graph.nodes.core(run.vectors)
+                except ValueError as error:
+                    raise DamagedFile(
+                        f"the files of a graph do not fit each other ({error}): restore a copy"
+                    ) from error
+                vectors = _core.VectorRows(nodes, run.vectors.rows, run.vectors.scales, run.vectors.scales_guard)
+                records = records_in_file(items, graph.nodes.slots, nodes, vectors)
+            elif records is None:
                 records = make_records(navigator, items, graph.neighbors, run.vectors)
             by_codes = by_vectors = _core.Graph(records, navigator.core, None)
-            if run.vectors is not None:
-                by_vectors = _core.Graph(records, navigator.core, run.vectors.core)
+            if vectors is not None:
+                by_vectors = _core.Graph(records, navigator.core, vectors)
             nbytes = records.nbytes + (items.nbytes if stored is None else 0)
-            return PreparedGraph(records, by_codes, by_vectors, nbytes)
+            return PreparedGraph(records, by_codes, by_vectors, vectors, nbytes)
 
         return self._part(graph, "graph", make)
 
-    @lazy_property
-    def _navigator(self) -> Navigator:
-        return Navigator(self.scorer.coder, width=self.scorer.width)
+    def _navigator(self, stored: NavigatingCodes | None, *, ranked: bool) -> Navigator:
+        """Return the navigator of a graph: it has as many bits as are stored of the items."""
+        width = self.scorer.width
+        bits = navigating_bits(width, ranked=ranked) if stored is None else 8 * stored.grouped.shape[1]
+        if bits not in self._navigators:
+            self._navigators[bits] = Navigator(self.scorer.coder, bits, width=width)
+        return self._navigators[bits]
 
     def scanned(self, run: SortedRun, scorer: ProjectedScorer) -> ScannedCodes:
         """Return the codes of a run as scans read them; this decodes all of them once, for their norms."""

@@ -40,7 +40,7 @@ class PreparedSnapshot:
 
     def __init__(self, snapshot: Snapshot, cache: PreparationCache, *, by_graph: bool = False) -> None:
         self.snapshot, self.scorer, self.cache, self.by_graph = snapshot, cache.scorer, cache, by_graph
-        self._graphs = [run for run in snapshot.runs if by_graph and run.graph is not None]
+        self._graphs = [run for run in snapshot.runs if by_graph and run.graph is not None and run.graph.walked]
         self._listed = [run for run in snapshot.runs if run not in self._graphs]
         self.runs = [*self._listed, *self._graphs]
         self._ids: list[NDArray[Any]] = [run.ids for run in self.runs]
@@ -140,16 +140,24 @@ class PreparedSnapshot:
             [one.by_vectors if by_vectors else one.by_codes for one in graphs],
             self._ids,
             ids,
-            self.vectors.core if by_vectors else None,
+            self._searched_vectors if by_vectors else None,
             decodable.decoder if reranker == "codes" and decodable is not None else None,
             self.rows,
             codes,
         )
 
+    @lazy_property
+    def _searched_vectors(self) -> _core.VectorRuns:
+        """The vectors of all runs as lists and walks read them: some lie in the nodes of graphs."""
+        listed = [run.vectors.core for run in self._listed if run.vectors is not None]
+        walked = [self.cache.graph(run).vectors for run in self._graphs]
+        return _core.VectorRuns([*listed, *(vectors for vectors in walked if vectors is not None)])
+
     def reranker(self, request: Request) -> Reranker:
         """Return what reranks the candidates of a request."""
         if request.rank == "exact":
-            return "vectors" if request.vectors is None and not self.vectors.in_files else "caller"
+            in_files = any(run.vectors is not None and run.vectors.read_ahead for run in self._listed)
+            return "vectors" if request.vectors is None and not in_files else "caller"
         if request.by_codes:
             return "estimates"
         return "caller" if self.scorer.decodable is None else "codes"
@@ -222,3 +230,5 @@ class PreparedSnapshot:
         """Raise if a checksum failed in what was read so far."""
         for run in self.runs:
             run.mapped.check()
+            if run.graph is not None:
+                run.graph.mapped.check()

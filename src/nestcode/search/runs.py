@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nestcode import _core
     from nestcode.search.attributes import Attributes
     from nestcode.search.graph import NavigatingCodes
+    from nestcode.search.nodes import StoredNodes
     from nestcode.search.scorer import ScanLayout
 
 Positions = NDArray[np.uint32]
@@ -43,6 +44,18 @@ class NeighborGraph(Protocol):
     @property
     def records(self) -> "_core.GraphRecords | None":
         """The records by that layout, where they were packed as the graph was built."""
+
+    @property
+    def nodes(self) -> "StoredNodes | None":
+        """The nodes where walks read them from a file."""
+
+    @property
+    def walked(self) -> bool:
+        """Whether searches walk through it."""
+
+    @property
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files."""
 
     def touch(self) -> None:
         """Verify the checksums of everything, before everything is read."""

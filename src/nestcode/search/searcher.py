@@ -36,12 +36,11 @@ class Searcher:
     Args:
         coder: the coder of the index, if it has one.
         graphs: whether segments get graphs, so that an effort is one of walks.
-        by_graph: whether to use them.
 
     """
 
-    def __init__(self, coder: Coder | None, *, graphs: bool = False, by_graph: bool = True) -> None:
-        self._coder, self.graphs, self.by_graph = coder, graphs, by_graph
+    def __init__(self, coder: Coder | None, *, graphs: bool = False) -> None:
+        self._coder, self.graphs = coder, graphs
         self._caches: dict[bool, PreparationCache] = {}  # by whether codes are compared
         # By that, whether graphs are used, and whether zero vectors are told apart.
         self._latest: dict[tuple[bool, bool, bool], SelectedItems] = {}
@@ -53,7 +52,7 @@ class Searcher:
 
     def pack(self, run: SortedRun) -> None:
         """Pack the records of a run's graph, so that no search has to."""
-        if self.by_graph:
+        if run.graph is not None and run.graph.walked:
             self._cache(run.codes.width, by_codes=False).graph(run).records.pack(CORES)
 
     def search(
@@ -140,13 +139,7 @@ class Searcher:
         """Return the items that a search may return, of a snapshot that is prepared for its scorer."""
         by_codes = request.by_codes
         # Graphs connect items that are near by the coder's own metric.
-        by_graph = (
-            self.graphs
-            and self.by_graph
-            and not by_codes
-            and self._coder is not None
-            and request.metric == self._coder.metric_
-        )
+        by_graph = self.graphs and not by_codes and self._coder is not None and request.metric == self._coder.metric_
         apart = request.rank == "asymmetric" and request.metric == "cosine"
         known = self._latest.get((by_codes, by_graph, apart))
         if known is None or known.prepared.snapshot is not snapshot:

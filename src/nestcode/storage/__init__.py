@@ -16,7 +16,7 @@ from nestcode.storage.files import (
     write_atomic,
     write_pieces,
 )
-from nestcode.storage.mapped import BLOCK, Mapped, MappedArrays, write_array
+from nestcode.storage.mapped import BLOCK, HEADER, PAGE, Mapped, MappedArrays, write_array, write_pages
 from nestcode.storage.records import (
     Arrays,
     FloatType,
@@ -40,7 +40,9 @@ from nestcode.storage.system import (
 
 __all__ = [
     "BLOCK",
+    "HEADER",
     "LONGEST",
+    "PAGE",
     "PIECE",
     "Arrays",
     "FloatType",
@@ -66,6 +68,7 @@ __all__ = [
     "writable",
     "write_array",
     "write_atomic",
+    "write_pages",
     "write_pieces",
     "write_record",
 ]

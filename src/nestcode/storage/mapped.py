@@ -3,7 +3,7 @@
 import math
 import mmap
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from nestcode.errors import DamagedFile
 from nestcode.storage.files import PIECE, open_file, write_new
 
 BLOCK = 1 << 16  # bytes under one checksum
+HEADER = 128  # bytes of a header
+PAGE = 1 << 12  # bytes that a drive reads at once; the header of a file whose rows are pages
 
 
 def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[np.uint64]:
@@ -24,6 +26,19 @@ def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[
     pieces = (flat[start : start + PIECE].data for start in range(0, flat.size, PIECE))
     write_new(path, chain([_npy_header(array.dtype, array.shape)], pieces))
     return _core.block_checksums(flat, block)
+
+
+def write_pages(path: Path, shape: tuple[int, int], pieces: Iterable[NDArray[np.uint8]]) -> NDArray[np.uint64]:
+    """Write rows of whole pages, given in pieces, like `write_array`: they begin at a page of the file."""
+    sums = [np.empty(0, dtype=np.uint64)]
+
+    def written() -> Iterator[memoryview]:
+        for piece in pieces:
+            sums.append(_core.block_checksums(piece.reshape(-1), PAGE))
+            yield piece.reshape(-1).data
+
+    write_new(path, chain([_npy_header(np.dtype(np.uint8), shape, PAGE)], written()))
+    return np.concatenate(sums)
 
 
 class Mapped:
@@ -46,9 +61,10 @@ class Mapped:
         shape: tuple[int, ...],
         sums: NDArray[np.uint64] | None = None,
         block: int = BLOCK,
+        header_bytes: int = HEADER,
     ) -> None:
         self.path, self._block = path, block
-        header = _npy_header(dtype, shape)
+        header = _npy_header(dtype, shape, header_bytes)
         with open_file(path) as file:
             found, bytes_there = file.read(len(header)), os.fstat(file.fileno()).st_size
             bytes_due = len(header) + dtype.itemsize * math.prod(shape)
@@ -172,7 +188,7 @@ class MappedArrays(dict[str, Mapped]):
         return self.stays_in_file(name) and _core.read_ahead(self[name].array, self[name].guard, positions)
 
 
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...], size: int = HEADER) -> bytes:
     """Return the header of NumPy's format 1.0 for this array; readers compare it and need no parser."""
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + (size - 10).to_bytes(2, "little") + text.encode().ljust(size - 11) + b"\n"
