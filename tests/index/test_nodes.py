@@ -72,11 +72,11 @@ def test_a_walk_through_a_file_finds_what_a_walk_in_memory_finds(vectors: Any, m
         {},
     ):
         for _ in range(2):  # cold and warm
-            hits, expected = (one.search(Q, k=9, **options) for one in (opened, built))  # type: ignore[arg-type]
+            hits, expected = (one.search(Q, k=9, **options) for one in (opened, built))
             assert np.array_equal(hits.compared, expected.compared)
             assert np.array_equal(hits.ids, expected.ids)
             assert np.array_equal(hits.distances, expected.distances)
-        one, twin = (index.search(Q[0], k=9, **options) for index in (opened, built))  # type: ignore[arg-type]
+        one, twin = (index.search(Q[0], k=9, **options) for index in (opened, built))
         assert np.array_equal(one.ids, twin.ids)
 
 
