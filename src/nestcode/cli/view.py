@@ -52,6 +52,7 @@ def view(
     """Write one image of a stream as a PNG file, or a page that shows all images, and open it if requested."""
     from nestcode.data.images import png_paths, write_image
     from nestcode.images import ImageStreamReader
+    from nestcode.storage import write_atomic
 
     if out is not None and out.suffix.lower() == ".html":
         if image is not None or bpp is not None or refine or scale != "1" or coder is not None:
@@ -61,7 +62,7 @@ def view(
         check_out(out, force=force)
         check_distinct(out, stream)
         with stream_file(stream) as path:
-            out.write_text(viewer_page(path.read_bytes(), stream.stem), encoding="utf-8")
+            write_atomic(out, viewer_page(path.read_bytes(), stream.stem).encode())
         _finish(out, {"path": str(out)}, as_json=as_json, opened=opened)
         return
     if out == STANDARD or (out is None and stream == STANDARD):

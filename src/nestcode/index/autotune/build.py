@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nestcode.index.index import Index
 
 Report = Callable[[str], None]
-FIRST_TRIAL_SHARE, FIRST_TRIAL_ROWS = 16, (500, 1500)  # one row in this number, but at least and at most so many
+FIRST_TRIAL_SHARE, FIRST_TRIAL_ROWS = 16, (500, 1500)  # one row in this number, but at least and at most these numbers
 LATER_TRIAL_ROWS = (6000, 24_000)  # of the best
 TRIAL_HITS, LEAST_TRIAL_QUERIES = 1280, 40  # true neighbors of the queries of a trial, and so at most 1,280 queries
 WORTH_A_TRIAL = 1.25  # times as fast as the best so far: what a candidate must be, were the data as easy as can be
