@@ -6,8 +6,7 @@
 
 `address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` is ThreadSanitizer. The first report ends a
 process; what AddressSanitizer says is in `build/address/report.*`, as processes of tests keep it to themselves. The
-interpreter and NumPy are not instrumented, but their allocations are, and so are their locks. An allocation in C++ that
-fails ends a process under AddressSanitizer, where it raises `MemoryError` otherwise.
+interpreter and NumPy are not instrumented, but their allocations are, and so are their locks.
 """
 
 from __future__ import annotations
@@ -24,9 +23,11 @@ FLAGS = {
     "thread": "-fsanitize=thread",
 }
 RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
+COMPILER = [os.environ.get("CXX", "c++")]
 OPTIONS = {
-    # Python keeps memory to the end, and tests ask for more than there is.
-    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:log_path={build}/report",
+    # Python keeps memory to the end, and tests request more than there is: such an allocation returns null.
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=8192:"
+    "alloc_dealloc_mismatch=0:verify_asan_link_order=0:log_path={build}/report",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     # A forked child may not start threads under ThreadSanitizer, unless it is allowed to die of it.
     "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions={build}/suppressions",
@@ -34,6 +35,20 @@ OPTIONS = {
 }
 # An editable install finds its own package before any path does.
 FIRST = "import sys\nsys.meta_path[:] = [one for one in sys.meta_path if 'ScikitBuild' not in type(one).__name__]\n"
+# AddressSanitizer's own `operator new` ends the process where memory is refused. This one throws, as it should.
+NEW = """#include <cstdlib>
+#include <new>
+namespace {
+void* checked(void* memory) { return memory ? memory : throw std::bad_alloc(); }
+}  // namespace
+void* operator new(std::size_t size) { return checked(std::malloc(size)); }
+void* operator new[](std::size_t size) { return checked(std::malloc(size)); }
+void* operator new(std::size_t size, std::align_val_t to) {
+  const auto unit = static_cast<std::size_t>(to);
+  return checked(std::aligned_alloc(unit, (size + unit - 1) / unit * unit));
+}
+void* operator new[](std::size_t size, std::align_val_t to) { return operator new(size, to); }
+"""
 SUPPRESSED = "race:libarrow\ncalled_from_lib:libarrow.so\n"  # Arrow's allocator, which is not instrumented
 FOLDERS = "search", "index", "laws", "images", "streams", "test_core.py", "test_codes.py"
 TESTED = [f"tests/{name}" for name in FOLDERS]
@@ -77,15 +92,21 @@ def build(kind: str) -> Path:
         link.symlink_to(path)
     (package / "sitecustomize.py").write_text(FIRST)
     (build / "suppressions").write_text(SUPPRESSED)
+    source, library = build / "new.cpp", build / "new.so"
+    source.write_text(NEW)
+    flags = ["-shared", "-fPIC", "-O1", "-fno-omit-frame-pointer"]
+    subprocess.run([*COMPILER, *flags, "-o", str(library), str(source)], check=True)
     return package
 
 
 def environment(kind: str, package: Path) -> dict[str, str]:
     """Return the environment of processes that load the runtime before all else, and this package."""
-    command = [os.environ.get("CXX", "c++"), f"-print-file-name={RUNTIMES[kind]}"]
+    command = [*COMPILER, f"-print-file-name={RUNTIMES[kind]}"]
     runtime = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    preloaded = [str(package.parent / "new.so"), runtime] if kind == "address" else [runtime]
     options = {name: value.format(build=package.parent) for name, value in OPTIONS.items()}
-    return {**os.environ, **options, "LD_PRELOAD": runtime, "PYTHONPATH": f"{package}{os.pathsep}{ROOT}"}
+    paths = [str(package), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, **options, "LD_PRELOAD": " ".join(preloaded), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def without_randomization() -> list[str]:
