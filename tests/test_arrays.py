@@ -70,10 +70,13 @@ def test_the_core_checks_shapes() -> None:
         _core.center_rows(rows, rows[0, :3], False, 1.0, rows)
     with pytest.raises(ValueError, match="room for each row"):
         _core.sum_squares(rows, np.zeros(2))
-    places = np.array([0, 3, 2])
+    values, sums, levels = np.zeros(3), np.zeros(4), np.zeros(2)
+    room = np.zeros(5, np.int64), np.zeros(2, np.float32), np.zeros(4)
     with pytest.raises(ValueError, match="places in the values, in order"):
-        _core.find_best_cuts(np.zeros(3), np.zeros(4), places, np.zeros(2, np.int64))
-    with pytest.raises(ValueError, match="a sum before each value"):
-        _core.find_best_cuts(np.zeros(3), np.zeros(3), places, np.zeros(2, np.int64))
+        _core.split_intervals(values, sums, np.array([0, 3, 2]), levels, *room)
+    with pytest.raises(ValueError, match="a sum before each"):
+        _core.split_intervals(values, sums[1:], np.array([0, 1, 3]), levels, *room)
+    with pytest.raises(ValueError, match="room for a threshold"):
+        _core.split_intervals(values, sums, np.array([0, 1, 3]), levels, *room[:2], sums[1:])
     with pytest.raises(ValueError, match="table of 16 entries"):
         _core.sum_group_tables(np.zeros((2, 3), np.uint8), np.zeros((4, 16)), np.zeros(2))

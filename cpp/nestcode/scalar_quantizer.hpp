@@ -45,24 +45,44 @@ inline void quantize_scalars(const float* coefficients, std::size_t rows, Thresh
     });
 }
 
-// Writes where to cut each interval of sorted values, so that the means of its two parts explain most of its squares:
-// the first such place, between values that differ, or its begin if there is none. Interval i has the places from
-// edges[i] to edges[i + 1], and sums[j] is the sum of the first j values.
-inline void find_best_cuts(const double* sorted, const double* sums, const std::int64_t* edges, std::size_t intervals,
-                           std::int64_t* cuts) {
+// Returns where to cut an interval of sorted values, so that the means of its two parts explain most of its squares:
+// the first such place, between values that differ, or its begin if there is none. sums[j] is the sum of the first j
+// values.
+inline std::int64_t best_cut(const double* sorted, const double* sums, std::int64_t begin, std::int64_t end) {
+    std::int64_t cut = begin;
+    double best = -1;
+    for (std::int64_t at = begin + 1; at < end; ++at) {
+        const double left = sums[at] - sums[begin], right = sums[end] - sums[at];
+        const double below = left * left / static_cast<double>(at - begin);
+        const double above = right * right / static_cast<double>(end - at);
+        const bool better = below + above > best && sorted[at - 1] < sorted[at];
+        best = better ? below + above : best;
+        cut = better ? at : cut;
+    }
+    return cut;
+}
+
+// Splits each interval of sorted values in two, the next level of a threshold tree, and returns by how much the squares
+// that the levels explain rise. Interval i has the places from edges[i] to edges[i + 1]. Writes the edges of the parts,
+// 2 * intervals + 1; a threshold for each interval; and the mean of each part, or its parent's level if it is empty.
+inline double split_intervals(const double* sorted, const double* sums, const std::int64_t* edges, const double* levels,
+                              std::size_t intervals, std::int64_t* parts, float* thresholds, double* means) {
+    double before = 0, after = 0;
     for (std::size_t i = 0; i < intervals; ++i) {
-        const std::int64_t begin = edges[i], end = edges[i + 1];
-        double best = -1;
-        cuts[i] = begin;
-        for (std::int64_t at = begin + 1; at < end; ++at) {
-            const double left = sums[at] - sums[begin], right = sums[end] - sums[at];
-            const double below = left * left / static_cast<double>(at - begin);
-            const double above = right * right / static_cast<double>(end - at);
-            const bool better = below + above > best && sorted[at - 1] < sorted[at];
-            best = better ? below + above : best;
-            cuts[i] = better ? at : cuts[i];
+        const std::int64_t begin = edges[i], end = edges[i + 1], cut = best_cut(sorted, sums, begin, end);
+        const std::int64_t last = edges[intervals] - 1;
+        const double below = sorted[std::clamp<std::int64_t>(cut - 1, 0, last)], above = sorted[std::min(cut, last)];
+        const auto middle = static_cast<float>((below + above) / 2);
+        thresholds[i] = middle < above ? middle : static_cast<float>(below);  // rounding must not move `above` down
+        parts[2 * i] = begin, parts[2 * i + 1] = cut, parts[2 * i + 2] = end;
+        before += static_cast<double>(end - begin) * levels[i] * levels[i];
+        for (std::size_t part = 2 * i; part < 2 * i + 2; ++part) {
+            const auto count = static_cast<double>(parts[part + 1] - parts[part]);
+            means[part] = count > 0 ? (sums[parts[part + 1]] - sums[parts[part]]) / count : levels[i];
+            after += count * means[part] * means[part];
         }
     }
+    return after - before;
 }
 
 // Bit j of a row of `out` is bit sources[j] of the row of `in`, or 0 if sources[j] is negative. `out` has `out_bytes`

@@ -29,16 +29,21 @@ void sum_squares(const View<const Real, 2>& rows, const View<double, 1>& out, st
     nestcode::squared_norms(rows.data(), rows.shape(0), rows.shape(1), out.data(), threads);
 }
 
-void find_best_cuts(const Vec<double>& values, const Vec<double>& sums, const Vec<std::int64_t>& edges,
-                    const Array<std::int64_t, 1>& cuts) {
+double split_intervals(const Vec<double>& values, const Vec<double>& sums, const Vec<std::int64_t>& edges,
+                       const Vec<double>& levels, const Array<std::int64_t, 1>& parts,
+                       const Array<float, 1>& thresholds, const Array<double, 1>& means) {
     const auto count = static_cast<std::int64_t>(values.size());
-    if (sums.size() != values.size() + 1 || edges.size() != cuts.size() + 1)
-        throw nb::value_error("there must be a sum before each value and after all, and a cut for each interval");
+    const std::size_t intervals = levels.size();
+    if (sums.size() != values.size() + 1 || edges.size() != intervals + 1 || count == 0)
+        throw nb::value_error("there must be values, a sum before each and after all, and a level for each interval");
+    if (thresholds.size() != intervals || means.size() != 2 * intervals || parts.size() != 2 * intervals + 1)
+        throw nb::value_error("there must be room for a threshold, two means and two parts of each interval");
     for (std::size_t i = 0; i < edges.size(); ++i)
         if (edges(i) < (i == 0 ? 0 : edges(i - 1)) || edges(i) > count)
             throw nb::value_error("edges must be places in the values, in order");
     nb::gil_scoped_release released;
-    nestcode::find_best_cuts(values.data(), sums.data(), edges.data(), cuts.size(), cuts.data());
+    return nestcode::split_intervals(values.data(), sums.data(), edges.data(), levels.data(), intervals, parts.data(),
+                                     thresholds.data(), means.data());
 }
 
 void quantize_scalars(const Mat<float>& coefficients, const Mat<float>& thresholds, const Vec<std::uint8_t>& depths,
@@ -216,8 +221,9 @@ void add_coders(nb::module_& m) {
     m.def("sum_squares", sum_squares<float>, "rows"_a, "out"_a, "threads"_a = 1,
           "Write the squared norms of rows in float64.");
     m.def("sum_squares", sum_squares<double>, "rows"_a, "out"_a, "threads"_a = 1);
-    m.def("find_best_cuts", find_best_cuts, "values"_a.noconvert(), "sums"_a.noconvert(), "edges"_a.noconvert(),
-          "cuts"_a.noconvert(), "Write where two-means splits cut the intervals of sorted values.");
+    m.def("split_intervals", split_intervals, "values"_a.noconvert(), "sums"_a.noconvert(), "edges"_a.noconvert(),
+          "levels"_a.noconvert(), "parts"_a.noconvert(), "thresholds"_a.noconvert(), "means"_a.noconvert(),
+          "Write two-means splits of the intervals of sorted values, and return by how much explained squares rise.");
     m.def("quantize_scalars", quantize_scalars, "coefficients"_a.noconvert(), "thresholds"_a.noconvert(),
           "depths"_a.noconvert(), "intervals"_a.noconvert(), "threads"_a = 1,
           "Write the interval of each coefficient in its direction's tree of thresholds.");

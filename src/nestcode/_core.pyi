@@ -50,10 +50,20 @@ def center_rows(
 def sum_squares(rows: NDArray[np.floating[Any]], out: NDArray[np.float64], threads: int = 1) -> None:
     """Write the squared norms of rows, float32 or float64, in float64."""
 
-def find_best_cuts(
-    values: NDArray[np.float64], sums: NDArray[np.float64], edges: NDArray[np.int64], cuts: NDArray[np.int64]
-) -> None:
-    """Write where two-means splits cut the intervals between edges of sorted values, which have these running sums."""
+def split_intervals(
+    values: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    edges: NDArray[np.int64],
+    levels: NDArray[np.float64],
+    parts: NDArray[np.int64],
+    thresholds: NDArray[np.float32],
+    means: NDArray[np.float64],
+) -> float:
+    """Write two-means splits of the intervals between edges of sorted values, which have these running sums.
+
+    Write the edges, thresholds and means of the parts; an empty part has its parent's level. Return by how much the
+    squares that the levels explain rise.
+    """
 
 def quantize_scalars(
     coefficients: NDArray[np.float32],

@@ -17,8 +17,8 @@ def test_every_split_is_the_best_one(values: list[float], depth: int) -> None:
     array = np.array(values, dtype=np.float32)
     tree = TreeQuantizer(array)
     parts, error = [np.sort(array.astype(np.float64))], float(np.mean(array.astype(np.float64) ** 2))
-    for _ in range(depth):
-        gain = tree.split()
+    for level in range(depth):
+        gain = tree.gain(level)
         cut: list[NDArray[np.float64]] = []
         for part in parts:
             steps = [k for k in range(1, len(part)) if part[k - 1] < part[k]]
@@ -35,7 +35,7 @@ def test_levels_are_the_means_of_what_thresholds_send_to_them() -> None:
     values = np.random.default_rng(0).integers(-3, 4, 500).astype(np.float32)  # many equal ones
     tree = TreeQuantizer(values)
     for depth in range(1, 4):
-        tree.split()
+        tree.gain(depth - 1)
         nodes = np.zeros(len(values), dtype=int)
         for thresholds in tree.thresholds:
             nodes = 2 * nodes + (values > thresholds[nodes])

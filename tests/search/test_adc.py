@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nestcode import AdaptiveCoder, Codes, LinearCoder
 from nestcode.coders import Coder
-from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.search import asymmetric_distances
 from nestcode.search.adc import group_bits, regroup
@@ -64,10 +63,9 @@ def test_groups_hold_the_first_bits_of_each_direction(owners: list[int], first: 
 @given(st.integers(0, 2**32), st.integers(0, 3), st.integers(1, 8))
 def test_as_many_bit_planes_are_scanned_as_fit(seed: int, first: int, most: int) -> None:
     allocation = np.random.default_rng(seed).integers(0, 7, 40).astype(np.int32)
-    planes = BitPlanes(allocation, np.zeros(41), np.zeros((7, 1), np.float32), np.zeros((7, 2), np.float32))
     every = [group_bits(allocation[:n], 7, first, GROUP_BITS) for n in range(min(40, GROUP_BITS * most) + 1)]
     fits = [len(groups.directions) <= most for groups in every]
-    found = _most_groups(planes, first, most)
+    found = _most_groups(allocation.tobytes(), 7, first, most)
     same = [n for n, groups in enumerate(every) if groups.directions == found.directions and fits[n]]
     assert any(n == len(every) - 1 or not fits[n + 1] for n in same)  # one more bit plane would be too many
 

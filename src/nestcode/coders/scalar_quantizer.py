@@ -45,40 +45,36 @@ class TreeQuantizer:
         self._sorted = np.sort(sample.astype(np.float64))
         self._sums = np.concatenate([[0.0], np.cumsum(self._sorted)])
         self._edges = np.array([0, len(sample)])  # where the intervals begin and end in the sorted sample
-        self.thresholds: list[NDArray[np.float64]] = []  # one array per level of the tree
+        self._gains: list[float] = []  # of each level
+        self.thresholds: list[Floats] = []  # one array per level of the tree
         self.levels = [np.zeros(1)]  # without bits, 0: the mean of a principal direction
 
-    def split(self) -> float:
-        """Split all intervals in two, and return by how much the mean squared error falls."""
-        before = self._explained()
-        cuts = self._best_cuts()
-        below, above = (self._sorted[np.clip(place, 0, len(self._sorted) - 1)] for place in (cuts - 1, cuts))
-        middle = ((below + above) / 2).astype(np.float32)
-        self.thresholds.append(np.where(middle < above, middle, below))  # rounding must not move `above` down
-        edges = np.empty(2 * len(self._edges) - 1, dtype=np.int64)
-        edges[::2], edges[1::2] = self._edges, cuts
+    def gain(self, depth: int) -> float:
+        """Return by how much the split of all intervals at this depth lowers the mean squared error."""
+        while len(self._gains) <= depth:
+            self._split()
+        return self._gains[depth]
+
+    def _split(self) -> None:
+        """Split all intervals in two; equal values are never separated."""
+        count = len(self._edges) - 1
+        edges, thresholds = np.empty(2 * count + 1, dtype=np.int64), np.empty(count, dtype=np.float32)
+        means = np.empty(2 * count)
+        parents = self.levels[-1]
+        risen = _core.split_intervals(self._sorted, self._sums, self._edges, parents, edges, thresholds, means)
         self._edges = edges
-        self.levels.append(self._means(np.repeat(self.levels[-1], 2)))
-        return max(self._explained() - before, 0.0)
-
-    def _best_cuts(self) -> NDArray[np.int64]:
-        """Return where to cut each interval so that the two means explain most; equal values are never separated."""
-        cuts = np.empty(len(self._edges) - 1, dtype=np.int64)
-        _core.find_best_cuts(self._sorted, self._sums, self._edges, cuts)
-        return cuts
-
-    def _means(self, inherited: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mean of each interval; an empty one inherits its parent's level."""
-        counts = np.diff(self._edges)
-        sums, means = np.diff(self._sums[self._edges]), inherited.astype(np.float64)
-        np.divide(sums, counts, out=means, where=counts > 0)
-        return means
-
-    def _explained(self) -> float:
-        return float((np.diff(self._edges) * self.levels[-1] ** 2).sum() / len(self._sorted))
+        self.thresholds.append(thresholds)
+        self.levels.append(means)
+        self._gains.append(max(risen, 0.0) / len(self._sorted))
 
 
-def allocate_bits(coefficients: Floats, total: float, width: int, smallest: float | None = None) -> BitPlanes:
+def allocate_bits(
+    coefficients: Floats,
+    total: float,
+    width: int,
+    smallest: float | None = None,
+    trees: dict[int, TreeQuantizer] | None = None,
+) -> BitPlanes:
     """Return `width` bits allocated greedily over the directions of a sample, (rows, directions).
 
     Args:
@@ -86,11 +82,13 @@ def allocate_bits(coefficients: Floats, total: float, width: int, smallest: floa
         total: the mean squared error of the empty code on that sample.
         width: number of bits.
         smallest: gains up to this value count as rounding errors; a billionth of `total` if not given.
+        trees: the quantizers of directions that an earlier call trained on the same sample; new ones are added.
 
     """
     smallest = 1e-9 * total if smallest is None else smallest
     variances = np.mean(coefficients.astype(np.float64) ** 2, axis=0)  # an upper bound of what a direction can gain
-    trees: dict[int, TreeQuantizer] = {}
+    trees = {} if trees is None else trees
+    depths = [0] * len(variances)
     queue = [(-float(variance), direction, False) for direction, variance in enumerate(variances) if variance > 0]
     heapq.heapify(queue)
     allocation, gains = np.full(width, -1, dtype=np.int32), np.zeros(width)
@@ -102,12 +100,12 @@ def allocate_bits(coefficients: Floats, total: float, width: int, smallest: floa
                 break
             allocation[place], gains[place] = direction, -negative
             place += 1
+            depths[direction] += 1
         if direction not in trees:
             trees[direction] = TreeQuantizer(coefficients[:, direction])
-        tree = trees[direction]
-        if len(tree.thresholds) < DEPTH:
-            heapq.heappush(queue, (-tree.split(), direction, True))
-    thresholds, levels = _tables(trees, bits_per_direction(allocation, len(variances)))
+        if depths[direction] < DEPTH:
+            heapq.heappush(queue, (-trees[direction].gain(depths[direction]), direction, True))
+    thresholds, levels = _tables(trees, np.array(depths))
     errors = np.maximum(total - np.concatenate([[0.0], np.cumsum(gains)]), 0)
     return BitPlanes(allocation, errors, thresholds, levels)
 

@@ -13,6 +13,7 @@ Items of a coder for the cosine have norm 1, whatever they decode to: their inne
 what they decode to. That finds among the best 40 what distances find among the best 60.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from nestcode import _core
 from nestcode.arrays import CORES, PIECE, Bytes, Floats, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import ScalarLayout
-from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
+from nestcode.coders.scalar_quantizer import dequantize
 from nestcode.codes import Codes
 from nestcode.fork import lazy_property
 from nestcode.search.adc import BitGroups, group_bits, regroup
@@ -58,7 +59,7 @@ class FastScan:
             self._squares += mean[1] - np.sum(mean[0].astype(np.float64) ** 2)  # of the mean in other directions
         parents = _choose_parents(centroids, spread=float(np.sqrt(planes.errors[0])))
         self._offsets = self._centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
-        self._groups = _most_groups(planes, layout.centroid_bits, most)
+        self._groups = _most_groups(planes.allocation.tobytes(), len(planes.levels), layout.centroid_bits, most)
         groups = self._groups.directions
         self._levels = np.zeros((len(groups), GROUP_BITS, 1 << GROUP_BITS), dtype=np.float32)
         directions = np.full((len(groups), GROUP_BITS), -1, dtype=np.int32)
@@ -234,13 +235,23 @@ def _choose_parents(centroids: Floats, spread: float) -> Floats:
     return np.ascontiguousarray(parents)
 
 
-def _most_groups(planes: BitPlanes, first: int, most: int) -> BitGroups:
-    """Return the groups of as many bit planes as fit into `most` groups, by galloping search from the most that may."""
+@lru_cache(maxsize=64)  # each index of a coder has scorers of its own
+def _most_groups(allocation: bytes, directions: int, first: int, most: int) -> BitGroups:
+    """Return the groups of as many bit planes as fit into `most` groups, by galloping search from the most that may.
+
+    Args:
+        allocation: the direction of each bit plane, as int32.
+        directions: how many there are.
+        first: the bit of a code at which planes begin.
+        most: groups.
+
+    """
+    planes = np.frombuffer(allocation, dtype=np.int32)
 
     def groups(length: int) -> BitGroups:
-        return group_bits(planes.allocation[:length], len(planes.levels), first, GROUP_BITS)
+        return group_bits(planes[:length], directions, first, GROUP_BITS)
 
-    low, high, step = 0, min(len(planes.allocation), GROUP_BITS * most), 1
+    low, high, step = 0, min(len(planes), GROUP_BITS * most), 1
     trial, best = high, groups(0)
     while low <= high:
         found = groups(trial)

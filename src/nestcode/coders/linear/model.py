@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nestcode.arrays import center, pieces, squared_norms
 from nestcode.coders import sampling
 from nestcode.coders.bit_planes import BitPlaneModel
-from nestcode.coders.scalar_quantizer import BitPlanes, allocate_bits, check_bit_planes
+from nestcode.coders.scalar_quantizer import BitPlanes, TreeQuantizer, allocate_bits, check_bit_planes
 from nestcode.storage import Arrays, check_arrays
 
 ON_DISK = {"owners": "allocation", "errors": "errors", "thresholds": "thresholds", "centers": "levels"}  # of planes
@@ -31,9 +31,11 @@ class LinearModel(BitPlaneModel):
         directions = sampling.principal_directions(covariance, min(width, len(mean)), rng)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
         total = float(sum(squared_norms(part).sum() for part in sample) / len(rows))
+        coefficients, trees = np.empty((len(rows), 0), dtype=np.float32), dict[int, TreeQuantizer]()
         for count in (len(directions) // 2 + 1, len(directions)):  # half of them mostly suffice, at half the work
-            coefficients = np.concatenate([part @ directions[:count].T for part in sample])
-            planes = allocate_bits(coefficients, total, width)
+            more = directions[coefficients.shape[1] : count]
+            coefficients = np.hstack([coefficients, np.concatenate([part @ more.T for part in sample])])
+            planes = allocate_bits(coefficients, total, width, trees=trees)
             if len(planes.thresholds) < count:
                 break
         used = np.ascontiguousarray(directions[: len(planes.thresholds)])

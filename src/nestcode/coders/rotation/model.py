@@ -147,7 +147,7 @@ def gaussian_quantizer() -> GaussianQuantizer:
     sample = np.array([NormalDist().inv_cdf((i + 0.5) / QUANTILES) for i in range(QUANTILES)])
     sample /= sample.std()
     tree = TreeQuantizer(sample.astype(np.float32))
-    gains = [tree.split() for _ in range(DEPTH)]
+    gains = [tree.gain(depth) for depth in range(DEPTH)]
     thresholds, levels = (np.concatenate([[0.0], *rows]) for rows in (tree.thresholds, tree.levels))
     products = [np.zeros(2)]
     for depth in range(1, DEPTH + 1):
