@@ -72,7 +72,7 @@ def test_an_interrupt_of_the_trials_builds_the_best_so_far(built: Path, monkeypa
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(autotune.Coders, "fitted", interrupted)
+    monkeypatch.setattr(autotune, "fit_coder", interrupted)
     assert run(*build, built / "none").exit_code == 130
     assert not (built / "none").exists()
 

@@ -145,12 +145,12 @@ class Index(IndexReader):
         >>> print(index.choice)  # doctest: +ELLIPSIS
         lists, CellCoder(512), float16 vectors: the fastest that reaches the target...
 
-        Trials build inverted lists and graphs on a small sample, then the best of these on larger samples, as long as
-        their counted work is less than a tenth of that of the build. Each trial is tuned to the target with held-out
-        rows as queries, and the planner's table of costs predicts its cost for all rows. A scan needs no trial. Below
-        4,096 rows, which get no graph, `build` indexes all rows in lists and scans them if that is faster. Otherwise it
-        indexes all rows in the best way. It sets the effort by held-out queries, so that others reach the target with a
-        confidence of 95 %. `index.choice` has the trials, their results and the reason for the choice.
+        Trials build inverted lists and graphs on samples, in rounds: each round has more rows and fewer candidates,
+        the best of the round before. Each trial is tuned to the target with held-out rows as queries, and the planner's
+        table of costs predicts its cost for all rows. A scan needs no trial. Below 4,096 rows, which get no graph,
+        `build` indexes all rows in lists and scans them if that is faster. Otherwise it indexes all rows in the best
+        way. It sets the effort by held-out queries, so that other queries reach the target with a confidence of 95 %.
+        `index.choice` has the trials, their results and the reason for the choice.
 
         Costs are counted, not timed, so the same data and seed give the same index on any machine. Ctrl-C ends the
         trials; if one has finished, `build` continues with the best so far.
@@ -175,10 +175,10 @@ class Index(IndexReader):
             verbose: print each trial to standard error.
 
         """
-        from nestcode.index.autotune.build import Wish, build
+        from nestcode.index.autotune.build import Requirements, build
 
-        wish = Wish(metric, recall, k, max_bytes, prefer, seed, seconds)
-        index: Index = build(X, wish, queries, ids, attributes, to_stderr if verbose else to_nobody)
+        required = Requirements(metric, recall, k, max_bytes, prefer, seed, seconds)
+        index: Index = build(X, required, queries, ids, attributes, to_stderr if verbose else to_nobody)
         return index
 
     def _begin(self, start: Commit, store: Store | None) -> None:

@@ -1,8 +1,7 @@
 """The candidates that trials compare: a structure, a coder, the width of its codes, and how vectors are stored."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -84,12 +83,7 @@ def list_candidates(features: int, precise: VectorType, max_bytes: float | None,
         found += [Candidate("lists", CellCoder, _bits(LIST_BITS[-1], features), precise)]
         found += [Candidate("graph", LinearCoder, _bits(GRAPH_BITS[-1], features), precise)]
     else:
-        found += [
-            Candidate("lists", kind, _bits(bits, features), one)
-            for one in kept
-            for kind in (LinearCoder, CellCoder)
-            for bits in LIST_BITS
-        ]
+        found += [Candidate("lists", CellCoder, _bits(bits, features), one) for one in kept for bits in LIST_BITS]
         found += [Candidate("graph", LinearCoder, _bits(bits, features), one) for one in kept for bits in GRAPH_BITS]
         found += [
             Candidate("lists", kind, _bits(bits, features), None)
@@ -98,18 +92,6 @@ def list_candidates(features: int, precise: VectorType, max_bytes: float | None,
         ]
     distinct = sorted(dict.fromkeys(found), key=lambda one: KINDS.index(one.kind))
     return [one for one in distinct if max_bytes is None or one.least_bytes(features) <= max_bytes]
-
-
-def representatives(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates that stand for others in the first trials: of several widths beside vectors, one.
-
-    The widest codes navigate a graph best, and need the fewest vectors in lists. Without vectors, all widths are tried:
-    they decide which recall is reached.
-    """
-    chosen: dict[tuple[Any, ...], Candidate] = {}
-    for one in candidates:
-        chosen[one.structure, one.kind, one.vectors, one.width if one.vectors is None else 0] = one
-    return list(chosen.values())
 
 
 def _bits(width: int, features: int) -> int:

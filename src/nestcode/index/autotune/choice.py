@@ -1,13 +1,13 @@
 """From trials on samples to forecasts for all rows, and from these to the choice: pure functions.
 
-What lists estimate and rerank, and what a walk visits, beyond the k hits that every search compares, grow with the
-number of items as a power, whose exponent two trials of a candidate tell; of one trial it is the exponent that `GROWTH`
-names. The planner's cost model turns the counts into nanoseconds.
+The candidates of lists and the beam width of graphs, beyond the k hits that every search compares, grow as a power of
+the number of items. Two trials of a candidate measure the exponent; after one trial it is that of `GROWTH`. The
+planner's cost model turns the counts into nanoseconds.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from typing import Literal
 
 from nestcode.coders.base import Metric
@@ -17,18 +17,28 @@ from nestcode.search.planner import (
     NS_PER_LISTS,
     NS_PER_RERANKED_ITEM,
     NS_PER_RERANKED_VALUE,
+    NS_PER_SCANNED_VALUE,
     NS_PER_VISITED_NODE,
     NS_PER_WALK,
     Work,
     make_plan,
+    scan_ns,
 )
 
 Preference = Literal["latency", "memory", "build"]
-# Exponents of the candidate budget and of `rerank` beyond k, where all trials are of one size: about the medians of
-# 1,500 to 12,000 words, patches, clusters and normal noise, of 10 and 100 hits.
+
+# Rounds of trials. On a 32nd of the rows the trials of three rounds together cost less than a fifth of a build.
+ITEMS_PER_TRIAL_ROW = 32  # in the last round
+ROUND_FACTOR = 4  # by which each round has more rows and fewer candidates than the round before
+FINALISTS = 2  # candidates of the last round: lists and a graph, where nothing bounds the memory
+LEAST_TRIAL_ROWS, LEAST_TRIAL_ROWS_PER_HIT = 500, 15  # with fewer, most rows are hits and every search looks alike
+
+SPEEDUP_WORTH_A_TRIAL = 1.25  # a choice that is not tried for less still has 80 % of the best speed
+
+# Exponents of the candidates and of `rerank` beyond k, where all trials are of one size: about the medians of 1,500 to
+# 12,000 words, patches, clusters and normal noise, of 10 and 100 hits.
 GROWTH: dict[Structure, tuple[float, float]] = {"scan": (1.0, 0.0), "lists": (0.7, 0.4), "graph": (0.6, 0.0)}
-STEEPEST = 1.0  # exponent: no search compares more than a share of the items that stays the same
-# CPU nanoseconds of building, of an item: rounded from 16,000 word vectors.
+# CPU nanoseconds of building, of an item: rounded from 16,000 word vectors. Only prefer="build" reads them.
 NS_PER_ENCODED_VALUE, NS_PER_CELL_VALUE, NS_PER_LINKED_ITEM = 100.0, 400.0, 250_000.0
 
 
@@ -75,7 +85,7 @@ class Forecast:
         ns: of a query.
         bytes_per_item: of the index.
         build_ns: of the build.
-        trials: sizes of the samples that tell.
+        trials: the numbers of rows of its trials.
 
     """
 
@@ -90,8 +100,8 @@ class Forecast:
     trials: tuple[int, ...]
 
     @property
-    def untried(self) -> bool:
-        """Whether no trial tells. A scan needs none."""
+    def is_guess(self) -> bool:
+        """Whether no trial supports it. The cost of a scan is known without one."""
         return not self.trials and self.candidate.structure != "scan"
 
     def __str__(self) -> str:
@@ -134,6 +144,39 @@ class Choice:
         found = "" if self.reached is None else f"; recall@{self.k} {self.reached:.3f} ± {self.standard_error:.3f}"
         lines = [f"{self.chosen}: {self.reason}{found} of {self.items:,} items", *(f"  {one}" for one in self.tried)]
         return "\n".join(lines)
+
+
+def trial_rows(items: int, candidates: int, k: int) -> list[int]:
+    """Return how many rows the trials of each round have: successive halving (Jamieson and Talwalkar 2016).
+
+    Each round has four times the rows of the round before and a quarter of its candidates, the best. A second round is
+    held even for few candidates, because trials of two sizes measure how the cost grows.
+
+    >>> trial_rows(10_000, candidates=2, k=10), trial_rows(1_000_000, candidates=2, k=10)
+    ([500], [7812, 31250])
+    >>> trial_rows(1_000_000, candidates=20, k=10)  # 20, then 8, then 2 candidates
+    [1953, 7812, 31250]
+
+    Args:
+        items: all rows that trials may have.
+        candidates: of the first round.
+        k: hits of a search.
+
+    """
+    least = max(LEAST_TRIAL_ROWS, LEAST_TRIAL_ROWS_PER_HIT * k)
+    rows = [min(max(items // ITEMS_PER_TRIAL_ROW, least), items)]
+    while rows[0] // ROUND_FACTOR >= least and (len(rows) == 1 or finalists(len(rows)) < candidates):
+        rows.insert(0, rows[0] // ROUND_FACTOR)
+    return rows
+
+
+def finalists(rounds_left: int) -> int:
+    """Return how many candidates have a trial in a round, of which this number follows with the last one.
+
+    >>> [finalists(rounds_left) for rounds_left in (1, 2, 3)]
+    [2, 8, 32]
+    """
+    return int(FINALISTS * ROUND_FACTOR ** (rounds_left - 1))
 
 
 def forecast(trials: Sequence[Trial], items: int, features: int, k: int) -> Forecast:
@@ -205,6 +248,33 @@ def choose(
     return ranked, reason
 
 
+def scan_forecast(candidate: Candidate, items: int, features: int, k: int) -> Forecast:
+    """Return what a scan costs: the planner's table says it without a trial."""
+    ns = vector_scan_ns(items, features, candidate, k)
+    return Forecast(candidate, 1.0, True, items, k, ns, *_least_costs(candidate, items, features), trials=())
+
+
+def optimistic_forecast(candidate: Candidate, items: int, features: int, k: int) -> Forecast:
+    """Return a guess for a candidate without a trial: as fast as the easiest data allow."""
+    ns = least_ns(candidate, features, k)
+    return Forecast(candidate, 1.0, True, k, k, ns, *_least_costs(candidate, items, features), trials=())
+
+
+def vector_scan_ns(items: int, features: int, candidate: Candidate, k: int) -> float:
+    """Return the nanoseconds of comparing a query with all vectors that a candidate stores."""
+    return scan_ns(items, NS_PER_SCANNED_VALUE[candidate.vectors or "int8"] * features, k)
+
+
+def may_be_faster(candidate: Candidate, known: Iterable[Forecast], features: int, k: int) -> bool:
+    """Return whether a candidate would be faster by a quarter than all known ones, were the data as easy as can be."""
+    return SPEEDUP_WORTH_A_TRIAL * least_ns(candidate, features, k) < min((one.ns for one in known), default=inf)
+
+
+def _least_costs(candidate: Candidate, items: int, features: int) -> tuple[float, float]:
+    """Return the least bytes of an item, and the nanoseconds of the build."""
+    return float(candidate.least_bytes(features)), build_ns(candidate, items, features)
+
+
 def least_ns(candidate: Candidate, features: int, k: int) -> float:
     """Return the nanoseconds that a query takes at least, however easy the data are."""
     reranked = NS_PER_RERANKED_ITEM + NS_PER_RERANKED_VALUE * features
@@ -227,7 +297,8 @@ def _exponent(usual: float, fewer: int, more: int, growth: float) -> float:
     """Return the power by which what a search takes grows with the items, of two trials or as is usual."""
     if growth == 1:
         return usual
-    return min(max(log(max(more, 1) / max(fewer, 1)) / log(growth), 0.0), STEEPEST)
+    exponent = log(max(more, 1) / max(fewer, 1)) / log(growth)
+    return min(max(exponent, 0.0), 1.0)  # no search needs a larger share of more items
 
 
 def _scaled(work: Work, items: int, growth: float) -> Work:

@@ -1,7 +1,7 @@
 """Trials: candidates are built on a sample of the rows and tuned to the target recall of held-out queries."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -100,11 +100,10 @@ def run_trials(
     target: float,
     seed: int,
     report: Callable[[str], None],
-    fitted: Mapping[Kind, Coder],
 ) -> Iterator[Trial]:
     """Yield what each candidate needs to reach the target on a sample.
 
-    One coder of each kind is fitted on the sample, unless it is given; narrower codes are its prefixes.
+    One coder of each kind is fitted to the sample; narrower codes are its prefixes.
 
     Args:
         sample: rows and queries.
@@ -113,7 +112,6 @@ def run_trials(
         target: the recall.
         seed: of the coders.
         report: is given a line for each trial.
-        fitted: coders that need no fit.
 
     """
     coders: dict[Kind, tuple[Coder, Codes]] = {}
@@ -125,7 +123,7 @@ def run_trials(
             kind = candidate.kind
             if kind not in coders:
                 width = max(one.width for one in candidates if one.kind is kind)
-                coder = fitted.get(kind) or kind(width, sample.metric, seed=seed).fit(sample.rows)
+                coder = kind(width, sample.metric, seed=seed).fit(sample.rows)
                 coders[kind] = coder, coder.encode(sample.rows)
             index = _built(candidate, *coders[kind], sample)
             found, plan = tune(index, sample, target)
