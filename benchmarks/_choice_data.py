@@ -13,7 +13,7 @@ from nestcode import data
 from nestcode.arrays import Floats
 
 # Nobody looks at these while the choice is developed: they are measured last.
-HELD_OUT = ("layers", "features", "digits")
+HELD_OUT = ("layers", "features", "digits", "chinese")
 PATCH_PIXELS, PATCHES = 8, 200_000
 GENERATED = 101_000  # rows
 TRAINING_IMAGES, TRAINING_BATCH = 20_000, 100  # of the network whose features are searched
@@ -26,23 +26,25 @@ def read_task(name: str, folder: Path, metric: Metric) -> Task:
     >>> read_task("noise", Path("nowhere"), "l2").base.shape
     (100000, 64)
     """
-    rows = SETS[name](folder)
+    file = folder / f"{name}.npy"
+    rows = np.load(file, mmap_mode="r", allow_pickle=False) if file.exists() else SETS[name](folder)
     order = np.random.default_rng(0).permutation(len(rows))
     queries = min(QUERIES, len(rows) // 4)
     return Task(name, metric, *(prepared(rows[part], metric) for part in (order[:-queries], order[-queries:])))
 
 
-def _array(name: str) -> Callable[[Path], Rows]:
-    def read(folder: Path) -> Rows:
-        rows: Rows = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return rows
-
-    return read
+def _missing(folder: Path) -> Rows:
+    raise FileNotFoundError(f"{folder} has no array of this name: docs/benchmarks.md says where the data are from")
 
 
 def _patches(folder: Path) -> Rows:
-    images = data.cifar10(folder / "cifar").train.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    cut = data.patches(list(images[::10]), size=PATCH_PIXELS, n=PATCHES, rng=np.random.default_rng(0))
+    return cut_patches(data.cifar10(folder / "cifar").train[::10])
+
+
+def cut_patches(images: Rows) -> Rows:
+    """Return random crops of images, (n, 3072)."""
+    channels_last = images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    cut = data.patches(list(channels_last), size=PATCH_PIXELS, n=PATCHES, rng=np.random.default_rng(0))
     return cut.reshape(len(cut), -1)
 
 
@@ -57,13 +59,14 @@ def _digits(folder: Path) -> Rows:
 
 def _features(folder: Path) -> Rows:
     """Return the hidden units before the classes of a small network that was trained on images for one epoch."""
-    file = folder / "features.npy"
-    if not file.exists():
-        np.save(file, _hidden_units(data.cifar10(folder / "cifar")))
-    return _array("features")(folder)
+    cifar = data.cifar10(folder / "cifar")
+    rows = hidden_units(cifar.train, cifar.train_labels)
+    np.save(folder / "features.npy", rows)
+    return rows
 
 
-def _hidden_units(cifar: Any) -> Floats:
+def hidden_units(images: Rows, labels: Rows) -> Floats:
+    """Return the hidden units of images, (n, 3072), in a network that is trained to tell their classes."""
     import torch
     from torch import nn
 
@@ -75,17 +78,17 @@ def _hidden_units(cifar: Any) -> Floats:
     ]
     body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 256), nn.ReLU())
     model = nn.Sequential(body, nn.Linear(256, 10))
-    images = torch.from_numpy(cifar.train.reshape(-1, 3, 32, 32).astype(np.float32) / 255 - 0.5)
-    labels = torch.from_numpy(cifar.train_labels.astype(np.int64))
+    pixels = torch.from_numpy(images.reshape(-1, 3, 32, 32).astype(np.float32) / 255 - 0.5)
+    classes = torch.from_numpy(labels.astype(np.int64))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    for first in range(0, TRAINING_IMAGES, TRAINING_BATCH):
+    for first in range(0, min(TRAINING_IMAGES, len(pixels)), TRAINING_BATCH):
         some = slice(first, first + TRAINING_BATCH)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images[some]), labels[some]).backward()
+        nn.functional.cross_entropy(model(pixels[some]), classes[some]).backward()
         optimizer.step()
     body.eval()
     with torch.no_grad():
-        return torch.cat([body(some) for some in images.split(1000)]).numpy()
+        return torch.cat([body(some) for some in pixels.split(1000)]).numpy()
 
 
 def _clusters(folder: Path) -> Rows:  # noqa: ARG001
@@ -107,14 +110,15 @@ def _noise(folder: Path) -> Rows:  # noqa: ARG001
 
 
 SETS: dict[str, Callable[[Path], Rows]] = {
-    "sentences": _array("sentences"),
-    "words": _array("words"),
+    "sentences": _missing,
+    "words": _missing,
     "patches": _patches,
     "images": _images,
     "clusters": _clusters,
     "copies": _copies,
     "noise": _noise,
-    "layers": _array("layers"),
+    "layers": _missing,
     "features": _features,
     "digits": _digits,
+    "chinese": _missing,
 }
