@@ -129,6 +129,7 @@ class Index(IndexReader):
         k: int = 10,
         max_bytes: float | None = None,
         prefer: Preference = "latency",
+        graph: bool = True,
         queries: ArrayLike | None = None,
         attributes: Any = None,
         seed: int = 0,
@@ -166,6 +167,8 @@ class Index(IndexReader):
                 vectors as int8, or only codes.
             prefer: among the indexes that reach the recall, "latency" prefers the fastest search, "memory" the fewest
                 bytes, and "build" the least work to build the index and to search it once for each item.
+            graph: whether `build` may choose a graph. A graph of many items is searched fastest, takes several times as
+                long to build as inverted lists, and up to 1,792 bytes an item.
             queries: (q, features), a sample of future queries; by default held-out rows. Pass some hundred if queries
                 differ in kind from the items.
             attributes: columns to filter by and to return with hits, one row for each item, in a form that `add`
@@ -177,7 +180,7 @@ class Index(IndexReader):
         """
         from nestcode.index.autotune.build import Requirements, build
 
-        required = Requirements(metric, recall, k, max_bytes, prefer, seed, seconds)
+        required = Requirements(metric, recall, k, max_bytes, prefer, graph, seed, seconds)
         index: Index = build(X, required, queries, ids, attributes, to_stderr if verbose else to_nobody)
         return index
 

@@ -3,9 +3,10 @@
 Documents are attributes of an `Index`, in columns: their name, their text, the rest as JSON, and one for each key and
 type of their metadata (metadata.py). In a folder each change is one commit of that index.
 
-    no embedding yet ──▶ codes of zeros ──▶ all embeddings compared, as float32 ──rows_to_fit──▶ a coder fitted to them
+    no embedding yet ──▶ codes of zeros ──▶ all embeddings compared, as float32 ──rows_to_fit──▶ a coder chosen by them
 
-Each of these is an index of its own. The next one is written beside the last, then one small file names it.
+Where it is as fast to compare all embeddings, a coder is chosen when there are twice as many. Each of these is an index
+of its own. The next one is written beside the last, then one small file names it.
 """
 
 import json
@@ -21,11 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Floats, Ids, check_int, check_rows
-from nestcode.coders import CellCoder, Coder, RotationCoder
+from nestcode.coders import Coder, RotationCoder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
-from nestcode.integrations.faiss.index import EFFORT
+from nestcode.integrations.fitting import choose_index, index_of_width, index_with
 from nestcode.integrations.metadata import Metadata, Where, all_of, columns_of, types_of
 from nestcode.search.schema import MAX_COLUMNS
 from nestcode.search.vectors import VectorFormat, VectorType
@@ -72,7 +73,7 @@ class Collection(Generic[Document]):
         kind: the name of the store in its file.
         dump: returns a document as a `Row`.
         parse: returns the document of a name, a text and the rest.
-        settings: the width of codes, a coder, the number of embeddings at which one is fitted, and how embeddings are
+        settings: the width of codes, a coder, the number of embeddings at which one is chosen, and how embeddings are
             stored from then on.
         path: the folder that keeps the documents; None keeps them in memory.
         mode: "a" opens or creates the folder, and commits every change; "r" reads what it holds.
@@ -105,7 +106,7 @@ class Collection(Generic[Document]):
     def _check_settings(self) -> None:
         width, rows, vectors = (self.settings[name] for name in SETTINGS)
         self._vectors: VectorType | None = None if vectors is None else VectorFormat(vectors, 1).dtype
-        check_int(rows, "rows_to_fit", least=1)
+        self._next_choice = check_int(rows, "rows_to_fit", least=1)  # embeddings at which a coder is chosen
         if width is not None:
             check_int(width, "width", least=1)
         if self._coder is not None and width is not None and width > self._coder.width_:
@@ -288,12 +289,7 @@ class Collection(Generic[Document]):
         if self.path is not None:
             _check_folder(self.path)
         coder = self._coder
-        self._set(Index(width=8) if coder is None else self._make(coder, self.settings["width"], self._vectors))
-
-    def _make(self, coder: Coder, width: int | None, vectors: VectorType | None) -> Index:
-        index = Index(coder, width=width, vectors=vectors)
-        index.effort = EFFORT
-        return index
+        self._set(Index(width=8) if coder is None else index_with(coder, self.settings["width"], self._vectors))
 
     def _open(self, path: Path) -> None:
         while True:
@@ -380,14 +376,21 @@ class Collection(Generic[Document]):
             where = np.array(index.matching(EMBEDDED), dtype=np.int64)
         else:
             where = np.empty(0, dtype=np.int64)
-        width, features = self.settings["width"] or 256, new.shape[1]
-        if len(where) + len(new) >= self.settings["rows_to_fit"]:
-            before = _vectors(index, where) if len(where) else np.empty((0, features), dtype=np.float32)
-            coder: Coder = CellCoder(width, "cosine").fit(check_rows(np.concatenate([before, new])))
-            self._move(self._make(coder, None, self._vectors))
+        width, count = self.settings["width"], len(where) + len(new)
+        chosen = None
+        if count >= self._next_choice:
+            before = _vectors(index, where) if len(where) else np.empty((0, new.shape[1]), dtype=np.float32)
+            rows = check_rows(np.concatenate([before, new]))
+            if width is None:
+                chosen = choose_index(rows, "cosine", self._vectors)
+            else:
+                chosen = index_of_width(rows, width, "cosine", self._vectors)
+            self._next_choice = 2 * count
+        if chosen is not None:
+            self._move(chosen)
         elif index.coder is None:
             check_rows(new)
-            self._move(Index(_rotation(features), vectors="float32"))
+            self._move(Index(_rotation(new.shape[1]), vectors="float32"))
 
     def _move(self, index: Index) -> None:
         """Copy all items to an index with another coder, and go on with that."""

@@ -49,8 +49,9 @@ class NestcodeDocumentStore:
     survives a crash. Without `path=` documents are in memory until `save_to_disk`.
 
     Args:
-        width: bits of a code.
-        rows_to_fit: the number of embeddings at which a coder is fitted.
+        width: bits of a code, to fit a `CellCoder` without trials; by default trials choose.
+        rows_to_fit: the number of embeddings at which trial searches choose a coder, and the effort that finds 99 % of
+            the ten nearest. Before, a search compares all embeddings.
         vectors: the type of stored embeddings once there are codes: "float16", "float32", "int8", or None to store only
             codes, which saves most of the memory and lowers the recall.
         return_embedding: whether documents keep their embeddings; if not, only the index has them, in much less memory.
@@ -62,7 +63,7 @@ class NestcodeDocumentStore:
     def __init__(
         self,
         *,
-        width: int = 256,
+        width: int | None = None,
         rows_to_fit: int = 10_000,
         vectors: VectorType | None = "float16",
         return_embedding: bool = True,

@@ -60,9 +60,10 @@ class NestcodeVectorStore(VectorStore):
 
     Args:
         embedding: the embedding model.
-        width: bits of a code; by default 256, or the coder's width.
+        width: bits of a code, to fit a `CellCoder` without trials. By default trials choose, unless a coder is given.
         coder: a fitted coder, preferably with metric="cosine", to use from the first document on.
-        rows_to_fit: the number of documents at which a coder is fitted if none is given.
+        rows_to_fit: the number of documents at which trial searches choose a coder, and the effort that finds 99 % of
+            the ten nearest, if no coder is given. Before, a search compares all embeddings.
         vectors: the type of stored embeddings once there are codes: "float16", "float32", "int8", or None to store only
             codes, which saves most of the memory and lowers the recall.
         path: the folder of the documents. If it has a store already, the store opens with its own settings.

@@ -57,6 +57,7 @@ class Requirements:
     k: int
     max_bytes: float | None
     prefer: Preference
+    graph: bool
     seed: int
     seconds: float | None
 
@@ -70,6 +71,8 @@ class Requirements:
             raise InvalidInput(f"max_bytes must be a positive number of bytes an item, got {shown(self.max_bytes)}")
         if self.prefer not in get_args(Preference):
             raise InvalidInput(f"prefer must be one of {', '.join(get_args(Preference))}, got {self.prefer!r}")
+        if not isinstance(self.graph, bool):
+            raise InvalidInput(f"graph must be True or False, got {shown(self.graph)}: False leaves graphs out")
         if self.seconds is not None and (not is_number(self.seconds) or not self.seconds >= 0):
             raise InvalidInput(f"seconds must be a number of at least 0, got {shown(self.seconds)}")
 
@@ -208,7 +211,7 @@ def _compare(data: Data, required: Requirements, report: Report) -> tuple[list[F
     candidates = [
         one
         for one in list_candidates(features, precise, required.max_bytes, small=small)
-        if one.structure != "graph" or count >= MIN_GRAPH
+        if one.structure != "graph" or (required.graph and count >= MIN_GRAPH)
     ]
     if not candidates:
         raise _too_small(required, list_candidates(features, precise, None, small=True), features)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Floats, Ids, check_int, check_rows, next_ids
-from nestcode.coders import CellCoder, Coder, coder_from_record
+from nestcode.coders import Coder, coder_from_record
+from nestcode.coders.base import Metric
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
@@ -21,14 +22,13 @@ from nestcode.integrations.faiss.conventions import (
     select_ids,
 )
 from nestcode.integrations.faiss.flat import FlatVectors, in_use
+from nestcode.integrations.fitting import EFFORT, choose_index, index_of_width, index_with
 from nestcode.search.planner import Effort
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import VectorFormat, VectorType
 from nestcode.storage import Arrays, Record, read_record, write_record
 
 MAX_FEATURES = 2**31 - 1
-
-EFFORT = Effort(candidates=5_000, items=10_000, rerank=200, k=10)  # who replaces an exact index expects high recall
 
 
 class NestedIndex:
@@ -41,8 +41,11 @@ class NestedIndex:
     >>> I[:, 0], D.shape, index.ntotal
     (array([0, 1, 2]), (3, 5), 12000)
 
-    The first vectors are all compared. Once there are `rows_to_fit` of them, a `CellCoder` is fitted to them, and codes
-    choose the vectors to compare. `train(x)` fits it to other vectors at once.
+    The first vectors are all compared. Once there are `rows_to_fit` of them, trial searches choose the coder, its width
+    and the effort that find 99 % of the ten nearest, as `Index.build` does (without graphs), and codes choose the
+    vectors to compare. Where it is as fast to compare all vectors, this goes on until there are twice as many.
+    `train(x)` chooses by other vectors at once. As the index grows, searches compare the same share of its items;
+    `index.index.health()` says when it has outgrown its coder.
 
     `D` follows FAISS: squared distances for "l2", inner products for "inner" and cosines for "cosine", the largest
     first. Unlike a flat index of FAISS this one takes your own ids, and ids do not shift when items are removed. The
@@ -50,10 +53,10 @@ class NestedIndex:
 
     Args:
         d: features of a vector.
-        width: bits of a code; by default 256, or the coder's width.
+        width: bits of a code, to fit a `CellCoder` without trials. By default trials choose, unless a coder is given.
         metric: "l2", "inner" or "cosine"; by default the coder's, or "l2".
         coder: a fitted coder to use instead of fitting one.
-        rows_to_fit: the number of vectors at which a coder is fitted.
+        rows_to_fit: the number of vectors at which a coder is chosen.
         vectors: how vectors are stored once there are codes: "float32", "float16", "int8", or None to store codes only,
             which saves most of the memory and finds fewer of the nearest.
 
@@ -79,9 +82,11 @@ class NestedIndex:
         self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
         self.vectors = None if vectors is None else VectorFormat(vectors, self.d).dtype
         self.next_id = 0  # the first id that `add` assigns
+        self.width: int | None
+        self._next_choice = self.rows_to_fit  # vectors at which a coder is chosen
         self._items: FlatVectors | Index = FlatVectors(self.d)
         if coder is None:
-            self.width = check_int(256 if width is None else width, "width", least=1)
+            self.width = None if width is None else check_int(width, "width", least=1)
         else:
             if coder.n_features_in_ != self.d:
                 raise InvalidInput(
@@ -92,8 +97,7 @@ class NestedIndex:
                 raise InvalidInput(
                     f'metric must be "cosine" for a coder fitted with metric="cosine", got {metric!r}: leave it out'
                 )
-            self._items = Index(coder, width=width, vectors=vectors)
-            self._items.effort = EFFORT
+            self._items = index_with(coder, width, vectors)
             self.width = self._items.width
 
     @property
@@ -118,7 +122,7 @@ class NestedIndex:
         )
 
     def train(self, x: ArrayLike) -> None:
-        """Fit a coder to vectors, (n, d), unless there is one: stored codes depend on it.
+        """Choose a coder by vectors, (n, d), and fit it, unless there is one: stored codes depend on it.
 
         >>> X = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
         >>> index = NestedIndex(8, width=32)
@@ -127,14 +131,25 @@ class NestedIndex:
         >>> index.index
         Index(10 items of 32 bits, CellCoder(width=32, metric='l2', cells=None, seed=0), vectors='float32')
         """
-        if isinstance(self._items, Index):
-            return
-        rows = self._rows(x)
-        coder = CellCoder(self.width, "cosine" if self.metric == "cosine" else "l2").fit(rows)
-        index = Index(coder, vectors=self.vectors)
-        index.effort = EFFORT
-        index.add(self._items.vectors, ids=self._items.ids)
-        self._items = index
+        if isinstance(self._items, FlatVectors):
+            rows = self._rows(x)
+            index = self._choose(rows)
+            self._move(index_of_width(rows, None, self._fitted_metric, self.vectors) if index is None else index)
+
+    @property
+    def _fitted_metric(self) -> Metric:
+        return "cosine" if self.metric == "cosine" else "l2"
+
+    def _choose(self, rows: NDArray[Any]) -> Index | None:
+        """Return an empty index that suits the rows, or None where it is as fast to compare them all."""
+        if self.width is None and self.metric != "inner":  # trials have no inner products
+            return choose_index(rows, self._fitted_metric, self.vectors)
+        return index_of_width(rows, self.width, self._fitted_metric, self.vectors)
+
+    def _move(self, index: Index) -> None:
+        """Go on with an index of codes."""
+        index.add(np.asarray(self._items.vectors), ids=self._items.ids)
+        self._items, self.width = index, index.width
 
     def add(self, x: ArrayLike) -> None:
         """Add vectors, (n, d), under the next ids."""
@@ -154,8 +169,12 @@ class NestedIndex:
             return
         if isinstance(self._items, FlatVectors):
             ids = self._items.check_new(ids, len(rows))
-            if len(self._items) + len(rows) >= self.rows_to_fit:
-                self.train(np.concatenate([self._items.vectors, rows]))
+            count = len(self._items) + len(rows)
+            if count >= self._next_choice:
+                index = self._choose(np.concatenate([self._items.vectors, rows]))
+                self._next_choice = 2 * count
+                if index is not None:
+                    self._move(index)
         try:
             self._items.add(rows, ids=ids)
         except InvalidInput:
@@ -364,7 +383,7 @@ class NestedIndex:
             vectors = arrays.get("vectors")
             if vectors is not None and "scales" in arrays:
                 vectors = vectors * arrays["scales"][:, None]
-            index.index.add(Codes(arrays["codes"], index.width), ids=arrays["ids"], vectors=vectors)
+            index.index.add(Codes(arrays["codes"], index.index.width), ids=arrays["ids"], vectors=vectors)
         index.next_id = next_id
         return index
 
