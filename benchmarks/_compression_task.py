@@ -2,6 +2,7 @@
 
 import argparse
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Task:
             deep = load_coder(self.options.deep)
             made[f"{type(deep).__name__}({deep.width})"] = deep
         if self.side == 32 and not self.options.quick:
-            made["cifar10-small"] = load_coder("cifar10-small")
+            made["cifar10-small"] = load_coder(Path(__file__).parents[1] / "models" / "cifar10-small.coder")
         for coder in made.values():
             if isinstance(coder, NetworkCoder):
                 coder.network_.to(pick_device(self.options.device))

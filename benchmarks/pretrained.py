@@ -1,4 +1,4 @@
-"""Train the coders and the codec that ship with Nestcode, and print their distortion on held-out images.
+"""Train the coders in `models/` and the image codec that ships with Nestcode; print their held-out distortion.
 
     cifar10-small   256 bits, CIFAR-10's 50,000 training images (--data DIR)
     photos-small    256 bits, patches of 32 x 32 pixels: half of them from large images at several scales
@@ -24,6 +24,7 @@ from nestcode.coders.refined import RefinedCoder, UNet
 from nestcode.images import ImageCodec
 from nestcode.training import Training
 
+MODELS = Path(__file__).parents[1] / "models"
 SIZE, LENGTHS = 32, (8, 16, 32, 64, 128, 256)
 PATCHES, SCALES = 40_000, (1.0, 0.5, 0.25)
 CODEC_SCALES, RATES = (1.0, 0.5, 0.25, 0.1), (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)  # rates in bpp
@@ -83,7 +84,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     options = parser.parse_args()
     if options.quick and options.save is None and options.measure is None:
-        options.measure = options.name
+        options.measure = options.name if options.name == "photos" else MODELS / f"{options.name}.coder"
     for name, needed in (("data", options.name != "photos"), ("photos", options.name != "cifar10-small")):
         if needed and getattr(options, name) is None and not (options.quick or options.measure):
             parser.error(f"give --{name}: {options.name} is trained on it; --quick needs none")

@@ -388,7 +388,10 @@ def deep_patches() -> Figure:
     images = list(nc.data.sample_images().values())
     cut = nc.data.patches(images, size=side, n=5000, rng=np.random.default_rng(2))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
-    coders = {"linear": nc.LinearCoder(max(lengths)).fit(X), "refined": nc.load_coder("photos-small")}
+    coders = {
+        "linear": nc.LinearCoder(max(lengths)).fit(X),
+        "refined": nc.load_coder(Path(__file__).parents[1] / "models" / "photos-small.coder"),
+    }
     rows: list[dict[str, Callable[[Floats], Floats]]] = [
         {f"{name}, {length} bits per patch": partial(_decode_prefix, coder, side, length) for length in lengths}
         for name, coder in coders.items()

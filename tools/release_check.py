@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-MAX_WHEEL = 14_000_000  # bytes; 8.3 million are the pretrained coders of small images
+MAX_WHEEL = 6_000_000  # bytes; 2 million are the refiner of images
 MAX_MODULES = 50  # that `import nestcode` may add to those of a bare interpreter
 LICENSES = ("LICENSE", "THIRD_PARTY_LICENSES")
 RELEASED = {
@@ -64,7 +64,7 @@ index.add(X)
 index.search(X[:2], k=3)
 nc.decompress(nc.compress(X, coder), coder)
 nc.decompress_images(nc.compress_images([np.zeros((32, 32, 3), np.uint8)]))
-nc.load_coder("cifar10-small")
+nc.images.Refiner.load()
 """
 
 

@@ -94,11 +94,11 @@ def build(tools: Path, machine: str, out: Path) -> Path:
 
 
 def describe(wheel: Path) -> str:
-    """Return a wheel's name and size, with and without the pretrained coders and the refiner."""
+    """Return a wheel's name and size, with and without what was trained."""
     with zipfile.ZipFile(wheel) as archive:
         trained = [entry for entry in archive.infolist() if entry.filename.endswith((".coder", ".refiner"))]
     size, rest = wheel.stat().st_size, wheel.stat().st_size - sum(entry.compress_size for entry in trained)
-    return f"{wheel.name}: {size / 1e6:.2f} MB, {rest / 1e6:.2f} MB without the pretrained coders and the refiner"
+    return f"{wheel.name}: {size / 1e6:.2f} MB, {rest / 1e6:.2f} MB without the image codecs and the refiner"
 
 
 def try_out(python: str, wheel: Path) -> None:

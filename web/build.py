@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src/nestcode/serve/static/nest"
-CODECS = [ROOT / f"src/nestcode/coders/pretrained/{name}.coder" for name in ("photos", "photos-1")]
+CODECS = [ROOT / f"src/nestcode/images/pretrained/{name}.coder" for name in ("photos", "photos-1")]
 HEADERS = (
     "context_mixing", "image_bitplanes", "image_decoder", "image_filter", "image_filter_weights", "image_models",
     "image_reconstruction", "image_start", "range_coder", "vectors",

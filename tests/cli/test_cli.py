@@ -56,19 +56,22 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 INDEX = ("add", "build", "compact", "health", "remove", "truncate", "verify")
+IMAGES = ("compress", "decompress", "view")
 COMMANDS = (
     "bench", "compress", "data", "decode", "decompress", "demo", "encode", "evaluate", "fit", "info", "reproduce",
-    "search", "serve", "simulate-bandwidth", "tune", "view", *(f"index {name}" for name in INDEX),
+    "search", "serve", "simulate-bandwidth", "tune", *(f"index {name}" for name in INDEX),
+    *(f"images {name}" for name in IMAGES),
 )  # fmt: skip
 
 
 def test_the_list_of_commands_is_complete() -> None:
     groups = get_command(app).commands  # type: ignore[attr-defined]
-    assert {*groups} == {"index", *(name for name in COMMANDS if " " not in name)}
+    assert {*groups} == {"index", "images", *(name for name in COMMANDS if " " not in name)}
     assert {*groups["index"].commands} == {*INDEX}
+    assert {*groups["images"].commands} == {*IMAGES}
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "index"])
+@pytest.mark.parametrize("command", [*COMMANDS, "index", "images"])
 def test_help_has_an_example(command: str) -> None:
     run = CliRunner().invoke(app, [*command.split(), "--help"])
     assert run.exit_code == 0

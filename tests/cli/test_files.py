@@ -54,8 +54,8 @@ def test_special_files_are_refused_before_any_work(force: list[str], photos: Pat
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for out in (tmp_path / "photos", tmp_path / "pipe", tmp_path / "link", "/dev/null", "/dev/stdout"):
-        for inputs in ([photos, "--fit"], [path], [path, "--coder", coder]):
-            assert f"{out} must be a file or not exist" in refused("compress", *inputs, "-o", out, *force)
+        for words in (["images", "compress", photos, "--fit"], ["compress", path], ["compress", path, "-c", coder]):
+            assert f"{out} must be a file or not exist" in refused(*words, "-o", out, *force)
     assert (tmp_path / "pipe").is_fifo()
 
 
@@ -70,29 +70,29 @@ def test_force_does_not_overwrite_inputs(photos: Path, tmp_path: Path) -> None:
     for *command, out in (
         ("compress", path, path),
         ("compress", path, "-c", own, own),
-        ("compress", photos, photos / "color.png"),
-        ("compress", photos, photos / "below" / "gray.png"),
-        ("compress", photos / "color.png", photos / "color.png"),
+        ("images", "compress", photos, photos / "color.png"),
+        ("images", "compress", photos, photos / "below" / "gray.png"),
+        ("images", "compress", photos / "color.png", photos / "color.png"),
         ("decompress", items, "-c", own, items),
         ("decompress", items, "-c", own, own),
-        ("decompress", images, folder),
+        ("images", "decompress", images, folder),
         ("encode", path, "-c", own, own),
         ("encode", path, "-c", own, path),
         ("decode", items, "-c", own, own),
-        ("view", images, images),
-        ("view", photos / "below" / "gray.png", photos / "below" / "gray.png"),
+        ("images", "view", images, images),
+        ("images", "view", photos / "below" / "gray.png", photos / "below" / "gray.png"),
     ):
         assert "the output must not overwrite an input, got " in refused(*command, "-o", out, "--force")
     assert {entry: entry.read_bytes() for entry in before} == before
-    fine("compress", photos, "-o", photos / "album.nest", "--bpp", 0.01)
-    fine("compress", photos, "-o", photos / "album.nest", "--bpp", 0.01, "--force")  # not an image
+    fine("images", "compress", photos, "-o", photos / "album.nest", "--bpp", 0.01)
+    fine("images", "compress", photos, "-o", photos / "album.nest", "--bpp", 0.01, "--force")  # not an image
 
 
 def test_a_link_is_written_through(photos: Path, tmp_path: Path) -> None:
     stream, link = tmp_path / "far.nest", tmp_path / "link.nest"
     link.symlink_to(stream)
-    assert "exists already" in refused("compress", photos, "-o", link)
-    fine("compress", photos / "color.png", "-o", link, "--bpp", 0.01, "--force")
+    assert "exists already" in refused("images", "compress", photos, "-o", link)
+    fine("images", "compress", photos / "color.png", "-o", link, "--bpp", 0.01, "--force")
     assert link.is_symlink()
     assert stream_info(stream.read_bytes()).names == ("color.png",)
 
@@ -104,32 +104,32 @@ def test_all_paths_are_checked_before_the_first_write(tmp_path: Path) -> None:
         (["a", "y" * 252], "more than 255 bytes"),
         (["a", "b/" + "é" * 128], "more than 255 bytes"),
     ]:
-        assert said in refused("decompress", album(tmp_path / "a.nest", *names), "-o", out, "--force")
+        assert said in refused("images", "decompress", album(tmp_path / "a.nest", *names), "-o", out, "--force")
         assert not out.exists()
     (out / "taken.png").mkdir(parents=True)
     (out / "file").write_text("mine")
     for name, said in [("taken.jpg", "it is a folder"), ("file/below", f"{out / 'file'} is a file")]:
-        assert said in refused("decompress", album(tmp_path / "a.nest", "a", name), "-o", out, "--force")
+        assert said in refused("images", "decompress", album(tmp_path / "a.nest", "a", name), "-o", out, "--force")
     os.mkfifo(tmp_path / "pipe")
-    assert "images need a folder" in refused("decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
+    assert "images need a folder" in refused("images", "decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
     assert sorted(path.name for path in out.iterdir()) == ["file", "taken.png"]
     long = "y" * 251
-    fine("decompress", album(tmp_path / "a.nest", f"{long}.jpeg"), "-o", out)
+    fine("images", "decompress", album(tmp_path / "a.nest", f"{long}.jpeg"), "-o", out)
     assert (out / f"{long}.png").is_file()
 
 
 def test_only_equal_stems_are_renamed(tmp_path: Path) -> None:
     stream = album(tmp_path / "a.nest", "a/same.png", "a/same.jpg", "other.jpg")
-    facts = json.loads(fine("decompress", stream, "-o", tmp_path / "out", "--json"))
+    facts = json.loads(fine("images", "decompress", stream, "-o", tmp_path / "out", "--json"))
     assert facts["files"] == [
         str(tmp_path / "out" / name) for name in ("a/same.png.png", "a/same.jpg.png", "other.png")
     ]
-    assert "name.jpg.png" in fine("decompress", "--help").replace("\n", "")
+    assert "name.jpg.png" in fine("images", "decompress", "--help").replace("\n", "")
 
 
 def test_skipped_files_are_reported(photos: Path, tmp_path: Path) -> None:
     def notes() -> str:
-        result = run("compress", photos, "-o", tmp_path / "a.nest", "--bpp", 0.004, "--force")
+        result = run("images", "compress", photos, "-o", tmp_path / "a.nest", "--bpp", 0.004, "--force")
         assert result.exception is None
         return result.stderr
 
@@ -148,13 +148,13 @@ def from_input(data: bytes, *arguments: object) -> Result:
 
 def test_streams_are_read_from_standard_input_and_pipes(photos: Path, tmp_path: Path) -> None:
     stream, items = tmp_path / "a.nest", tmp_path / "v.nest"
-    fine("compress", photos, "-o", stream, "--bpp", 0.06)
+    fine("images", "compress", photos, "-o", stream, "--bpp", 0.06)
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
-    fine("decompress", stream, "-o", tmp_path / "whole")
+    fine("images", "decompress", stream, "-o", tmp_path / "whole")
     fine("decompress", items, "-o", tmp_path / "whole.npy")
     for path in (stream, items):
         assert from_input(path.read_bytes(), "info", "-").stdout == fine("info", path)
-    assert from_input(stream.read_bytes(), "decompress", "-", "-o", tmp_path / "out").exception is None
+    assert from_input(stream.read_bytes(), "images", "decompress", "-", "-o", tmp_path / "out").exception is None
     assert from_input(items.read_bytes(), "decompress", "-", "-o", tmp_path / "out.npy").exception is None
     for path in (tmp_path / "whole").rglob("*.png"):
         assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
@@ -168,20 +168,21 @@ def test_streams_are_read_from_standard_input_and_pipes(photos: Path, tmp_path: 
     os.close(reading)
     assert "/dev/zero is not a file of Nestcode" in refused("info", "/dev/zero")
     assert "there is no index in" in refused("info", tmp_path)
-    assert "which is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
-    assert "give -o a name" in misused("decompress", stream, "-o", "-")
+    assert "which is a folder" in refused("images", "decompress", tmp_path, "-o", tmp_path / "none")
+    assert "give -o a name" in misused("images", "decompress", stream, "-o", "-")
 
 
 def test_streams_are_written_to_standard_output(photos: Path, tmp_path: Path) -> None:
     stream, (path, coder, _) = tmp_path / "a.nest", vectors(tmp_path)
-    for inputs in ([photos / "color.png", "--bpp", 0.06], [path, "--coder", coder]):
-        fine("compress", *inputs, "-o", stream, "--force")
-        result = run("compress", *inputs, "-o", "-")
+    images = ["images", "compress", photos / "color.png", "--bpp", 0.06]
+    for words in (images, ["compress", path, "--coder", coder]):
+        fine(*words, "-o", stream, "--force")
+        result = run(*words, "-o", "-")
         assert result.exception is None
         assert result.stdout_bytes == stream.read_bytes()
         assert " in files, " in result.stderr
-    assert "leave out --json, or give -o a name" in misused("compress", photos, "-o", "-", "--json")
-    assert run("compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
+    assert "leave out --json, or give -o a name" in misused("images", "compress", photos, "-o", "-", "--json")
+    assert run("images", "compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
 
 
 def save_index(folder: Path, rows: int) -> None:
@@ -233,7 +234,7 @@ def test_decompress_goes_on_where_it_was_interrupted(
     threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, out, whole = album(tmp_path / "a.nest", "a", "b", "c", "d"), tmp_path / "out", tmp_path / "whole"
-    fine("decompress", stream, "-o", whole)
+    fine("images", "decompress", stream, "-o", whole)
     assert sorted(path.name for path in whole.iterdir()) == ["a.png", "b.png", "c.png", "d.png"]
     write, stopped = image_files.write_image, ["c.png"]
     written: list[str] = []
@@ -245,21 +246,21 @@ def test_decompress_goes_on_where_it_was_interrupted(
         written.append(path.name)
 
     monkeypatch.setattr(image_files, "write_image", interrupted)
-    assert run("decompress", stream, "-o", out, "--threads", threads).exit_code == 130
+    assert run("images", "decompress", stream, "-o", out, "--threads", threads).exit_code == 130
     other = album(tmp_path / "b.nest", "b", "a")
     for given in ([other], [stream, "--bpp", 0.01], [stream, "--scale", "1/2"]):  # not what the folder holds a part of
-        assert "exists already" in refused("decompress", *given, "-o", out)
+        assert "exists already" in refused("images", "decompress", *given, "-o", out)
     stopped.clear()
     (out / "a.png").unlink()
     written.clear()
-    result = run("decompress", stream, "-o", out, "--threads", threads)
+    result = run("images", "decompress", stream, "-o", out, "--threads", threads)
     assert (result.exit_code, result.stdout) == (0, f"{out}\n")
     assert "1 of 4 images were written before" in result.stderr
     assert written == ["a.png", "c.png", "d.png"]
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
         path.name: path.read_bytes() for path in whole.iterdir()
     }
-    assert "exists already" in refused("decompress", stream, "-o", out)
+    assert "exists already" in refused("images", "decompress", stream, "-o", out)
 
 
 @pytest.mark.parametrize("how", ["decompress", "view", "copy"])
@@ -269,7 +270,7 @@ def test_decompress_takes_no_image_of_others_for_its_own(
     stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
     other = tmp_path / "b.nest"
     other.write_bytes(compress_images([crop((9, 8), seed=4)], names=["a"], bpp=0.02))
-    fine("decompress", other, "-o", tmp_path / "other")
+    fine("images", "decompress", other, "-o", tmp_path / "other")
     theirs = tmp_path / "other" / "a.png"
     write = image_files.write_image
 
@@ -280,19 +281,19 @@ def test_decompress_takes_no_image_of_others_for_its_own(
 
     with monkeypatch.context() as context:
         context.setattr(image_files, "write_image", interrupted)
-        assert run("decompress", stream, "-o", out).exit_code == 130
+        assert run("images", "decompress", stream, "-o", out).exit_code == 130
     (marker,) = out.glob(".*.incomplete")
     while (out / "a.png").stat().st_ctime_ns <= marker.stat().st_ctime_ns:  # until the clock of files has ticked
         if how == "decompress":
-            fine("decompress", other, "-o", out, "--force")
+            fine("images", "decompress", other, "-o", out, "--force")
         elif how == "view":
-            fine("view", other, "-o", out / "a.png", "--force")
+            fine("images", "view", other, "-o", out / "a.png", "--force")
         else:
             os.utime(theirs, (0, 0))
             shutil.copy2(theirs, out / "a.png")
     assert (out / "a.png").read_bytes() == theirs.read_bytes()
-    assert "a.png exists already" in refused("decompress", stream, "-o", out)
-    fine("decompress", stream, "-o", out, "--force")
+    assert "a.png exists already" in refused("images", "decompress", stream, "-o", out)
+    fine("images", "decompress", stream, "-o", out, "--force")
     assert (out / "a.png").read_bytes() != theirs.read_bytes()
     assert sorted(path.name for path in out.iterdir()) == ["a.png", "b.png", "c.png"]
 
@@ -307,12 +308,12 @@ def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pyte
         write(path, image, profile)
 
     monkeypatch.setattr(image_files, "write_image", interrupted)
-    result = run("decompress", stream, "-o", out)
+    result = run("images", "decompress", stream, "-o", out)
     assert (result.exit_code, result.stdout) == (130, "")
     line = "interrupted: 2 of 3 images were written"
     assert result.stderr.splitlines()[-1] == f"{line}: run the command again to write the others"
     assert sorted(path.name for path in out.glob("[!.]*")) == ["a.png", "b.png"]
-    assert run("decompress", stream, "-o", out, "--force").stderr.splitlines()[-1] == line
+    assert run("images", "decompress", stream, "-o", out, "--force").stderr.splitlines()[-1] == line
     monkeypatch.setattr("nestcode.cli.info.gather", lambda: interrupted(Path("c.png"), None))
     result = run("info")
     assert (result.exit_code, result.output) == (130, "interrupted\n")
@@ -379,31 +380,33 @@ def test_a_coder_larger_than_the_budget_is_refused(
     assert "a --length below 64, or a --coder that receivers have" in said
     monkeypatch.setattr(ImageCodec, "encode_passes", stop)
     for option in ("--fit", "--embed"):
-        said = refused("compress", photos, "-o", tmp_path / "out", option, "--budget", "10kB")
+        said = refused("images", "compress", photos, "-o", tmp_path / "out", option, "--budget", "10kB")
         assert f"leave out {option}" in said
 
 
 def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: Path) -> None:
-    def notes(*inputs: object) -> str:
-        result = run("compress", *inputs, "-o", tmp_path / "a", "--force")
+    def notes(*words: object) -> str:
+        result = run(*words, "-o", tmp_path / "a", "--force")
         assert result.exception is None
         return result.stderr
+
+    images = ("images", "compress")
 
     path, coder, items = vectors(tmp_path)
     np.save(path, items[:5])
     nestcode.LinearCoder(width=64).fit(items).save(coder)
-    said = notes(path, "--coder", coder, "--embed")
+    said = notes("compress", path, "--coder", coder, "--embed")
     assert ", most of it the embedded coder (" in said
     assert "that is more than the files, as is the header alone (" in said
     assert "embed no coder" in said
-    assert "embed no coder" in notes(photos / "color.png", "--fit", "--bpp", 0.01)
+    assert "embed no coder" in notes(*images, photos / "color.png", "--fit", "--bpp", 0.01)
     Image.new("L", (2, 2)).save(tmp_path / "tiny.png")
-    assert "keep them, or put more into one stream" in notes(tmp_path / "tiny.png")
+    assert "keep them, or put more into one stream" in notes(*images, tmp_path / "tiny.png")
     Image.fromarray(read(photos / "color.png")).save(tmp_path / "coarse.jpg", quality=5)
-    assert "that is more than the files: keep fewer bytes, as by --budget" in notes(tmp_path / "coarse.jpg")
+    assert "that is more than the files: keep fewer bytes, as by --budget" in notes(*images, tmp_path / "coarse.jpg")
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
-    assert f"{pixels:,} bytes raw, {file:,} in files, " in notes(photos / "color.png", "--bpp", 0.01)
-    assert "more than" not in notes(photos / "color.png", "--bpp", 0.01)
+    assert f"{pixels:,} bytes raw, {file:,} in files, " in notes(*images, photos / "color.png", "--bpp", 0.01)
+    assert "more than" not in notes(*images, photos / "color.png", "--bpp", 0.01)
     facts = json.loads(fine("compress", path, "--coder", coder, "--embed", "-o", tmp_path / "a", "-f", "--json"))
     assert 0 < facts["coder_bytes"] < facts["bytes"]
 
@@ -411,16 +414,19 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
 def test_a_full_disk_is_detected_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photo, items = album(tmp_path / "a.nest", "a"), tmp_path / "v.nest"
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
-    for stream, out, needed in ((photo, "out", 8 * 9 // 4), (items, "out.npy", 400 * 12 * 4)):
+    for words, out, needed in (
+        (("images", "decompress", photo), "out", 8 * 9 // 4),
+        (("decompress", items), "out.npy", 400 * 12 * 4),
+    ):
         for free in (needed - 1, needed):
             usage = SimpleNamespace(free=free)
             monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
             if free < needed:
-                said = refused("decompress", stream, "-o", tmp_path / out)
+                said = refused(*words, "-o", tmp_path / out)
                 assert f"takes about {needed:,} bytes, but the disk of {tmp_path} has {free:,} free" in said
                 assert not (tmp_path / out).exists()
             else:
-                fine("decompress", stream, "-o", tmp_path / out)
+                fine(*words, "-o", tmp_path / out)
 
 
 @pytest.mark.usefixtures("no_work")
@@ -437,14 +443,15 @@ def test_no_output_makes_the_folders_above_it(photos: Path, tmp_path: Path) -> N
     missing = tmp_path / "no/such"
     for command in (
         ("fit", tmp_path / "v.npy", "-o", missing / "x.coder"),
-        ("compress", photos, "-o", missing / "x.nest"),
-        ("decompress", tmp_path / "all.nest", "-o", missing / "x"),
+        ("images", "compress", photos, "-o", missing / "x.nest"),
+        ("images", "decompress", tmp_path / "all.nest", "-o", missing / "x"),
         ("index", "build", tmp_path / "v.npy", "-o", missing / "x"),
     ):
         assert f"{missing}/x" in refused(*command)
         assert f"must be in a folder that exists, {missing} does not: create it first" in refused(*command)
         assert not missing.parent.exists()
-    assert run("decompress", tmp_path / "all.nest", "-o", tmp_path / "out").exit_code == 0  # the folder of its images
+    # Only the folder of its images is made.
+    assert run("images", "decompress", tmp_path / "all.nest", "-o", tmp_path / "out").exit_code == 0
 
 
 def test_a_misspelled_option_is_answered_by_the_most_similar_one() -> None:
@@ -474,14 +481,17 @@ def test_file_names_of_arbitrary_bytes(tmp_path: Path) -> None:
 
 
 def test_a_coder_of_the_other_kind_is_named(photos: Path, tmp_path: Path) -> None:
-    path = vectors(tmp_path)[0]
-    for inputs, name, said in [
-        (photos, "cifar10-small", "cifar10-small, which codes items"),
-        (path, "photos", "photos, which codes images"),
+    path, coder, _ = vectors(tmp_path)
+    ImageCodec.load().save(tmp_path / "images.coder")
+    for words, said in [
+        (("images", "compress", photos, "--codec", coder), "must hold an image codec, got a LinearCoder"),
+        (("compress", path, "--coder", tmp_path / "images.coder"), "holds an image codec, not a coder of items"),
     ]:
-        assert said in refused("compress", inputs, "-o", tmp_path / "out", "--coder", name)
+        assert said in refused(*words, "-o", tmp_path / "out")
     stream = album(tmp_path / "a.nest", "a")
-    assert "codes items" in refused("decompress", stream, "-o", tmp_path / "out", "--coder", "photos-small")
+    assert "must hold an image codec" in refused(
+        "images", "decompress", stream, "-o", tmp_path / "out", "--codec", coder
+    )
 
 
 def test_an_unsupported_image_format_is_named(tmp_path: Path) -> None:
@@ -489,7 +499,7 @@ def test_an_unsupported_image_format_is_named(tmp_path: Path) -> None:
     Image.new("RGB", (4, 3)).save(memory, "TGA")
     (tmp_path / "a.tga").write_bytes(memory.getvalue())
     assert "JPEG, PNG, PPM, TIFF, WEBP: repair, convert" in refused(
-        "compress", tmp_path / "a.tga", "-o", tmp_path / "out"
+        "images", "compress", tmp_path / "a.tga", "-o", tmp_path / "out"
     )
 
 

@@ -197,7 +197,7 @@ def test_hits_have_names(tmp_path: Path) -> None:
     for name in ("b.png", "a.png", "below/c.png"):
         Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path / "photos" / name)
     index = tmp_path / "photos.index"
-    fine("index", "build", tmp_path / "photos", "-c", "cifar10-small", "-o", index)
+    fine("index", "build", tmp_path / "photos", "-o", index)
     found = lines("search", index, tmp_path / "photos", "-k", 1, "--names", tmp_path / "photos")
     assert [line["names"] for line in found] == [["a.png"], ["b.png"], ["below/c.png"]]
     (tmp_path / "names.txt").write_text("one\ntwo\n")

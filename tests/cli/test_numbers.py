@@ -27,9 +27,11 @@ COMMANDS = {
     "tune": "an.index items.npy",
     "evaluate": "an.index items.npy",
     "serve": "an.index",
-    "compress": "images -o new.nest",
-    "decompress": "images.nest -o out",
-    "view": "images.nest -o new.png",
+    "compress": "items.npy -o new.nest -c a.coder",
+    "decompress": "items.nest -o new.npy -c a.coder",
+    "images compress": "images -o new.nest",
+    "images decompress": "images.nest -o out",
+    "images view": "images.nest -o new.png",
     "simulate-bandwidth": "--mean 50 --periods 20 --items 1 --width 8 --steps 1",
     "demo": "",
     "bench": "items.npy --width 8",
@@ -73,6 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, image in enumerate(images):
         Path(f"images/{name}.png").write_bytes(png_bytes(image))
     Path("images.nest").write_bytes(nc.compress_images(list(images)))
+    Path("items.nest").write_bytes(nc.compress(X, coder))
     index = nc.Index(coder, vectors="float32")
     index.add(X)
     index.save("an.index")

@@ -16,14 +16,13 @@ from torch.utils.data import TensorDataset
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder
 from nestcode.coders import RefinedCoder
-from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.coders.refined import MLP, UNet
 from nestcode.coders.refined.model import octaves
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
 from nestcode.search import asymmetric_distances
-from nestcode.storage import Record, read_record, write_record
+from nestcode.storage import Record, write_record
 from nestcode.training import Sweep, Training
 from nestcode.training.runtime.sampler import split_holdout
 from tests import twins
@@ -455,43 +454,3 @@ def test_a_float16_file_decodes_nearly_the_same(coder: RefinedCoder, data: Rows,
     assert (tmp_path / "half.coder").stat().st_size < 0.7 * (tmp_path / "whole.coder").stat().st_size
     codes = coder.encode(data)
     assert np.abs(nc.load_coder(tmp_path / "half.coder").decode(codes) - coder.decode(codes)).max() < 0.01
-
-
-@cache
-def errors_on_photos(name: str) -> dict[int, float]:
-    coder = nc.load_coder(name)
-    cut = nc.data.patches(list(nc.data.sample_images().values()), size=32, n=40, rng=np.random.default_rng(0))
-    rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1).astype(np.float32) / 255
-    codes = coder.encode(rows)
-    return {length: mse(coder.decode(codes.prefix(length)), rows) for length in (0, 16, 64, 256)}
-
-
-@pytest.mark.parametrize("name", pretrained_names("items"))
-def test_shipped_coders_decode_photos(name: str) -> None:
-    errors = errors_on_photos(name)
-    assert errors[256] < 0.7 * errors[64] < 0.7 * errors[16] < 0.3 * errors[0]
-    with pytest.raises(FileNotFoundError, match=f"or one of .*{name}"):
-        nc.load_coder(name + "er")
-
-
-def test_the_coder_trained_on_photos_decodes_them_better() -> None:
-    photos, small_images = (errors_on_photos(name) for name in ("photos-small", "cifar10-small"))
-    assert all(photos[length] < small_images[length] for length in (16, 64))
-
-
-@pytest.mark.parametrize("name", pretrained_names("items"))
-def test_shipped_coders_are_small(name: str) -> None:
-    assert pretrained_path(name).stat().st_size < 5_000_000
-
-
-@pytest.mark.parametrize("name", pretrained_names("items"))
-def test_files_of_earlier_versions_keep_their_fingerprint(name: str) -> None:
-    """Streams and indexes know their coder by it."""
-    record = read_record(pretrained_path(name))
-    assert record.kind == "DeepCoder"
-    coder = nc.load_coder(name)
-    assert isinstance(coder, RefinedCoder)
-    assert coder.to_record().kind == "DeepCoder"
-    whole = {key: array.astype(np.float32) if array.dtype == np.float16 else array
-             for key, array in record.arrays.items()}  # fmt: skip
-    assert coder.fingerprint == Record("DeepCoder", record.version, record.settings, whole).fingerprint

@@ -220,7 +220,7 @@ def cpp(file: str, name: str) -> Any:
 
 NODE_BYTES = (8 + graph.BITS // 8) * graph.DEGREE  # ids, corrections and bits of all neighbors
 NODE_FILE_BYTES = 4 * graph.DEGREE + graph.BITS // 8 + 4  # rows of the neighbors, bits and corrections of the item
-CODEC_BYTES = (PACKAGE / "coders" / "pretrained" / "photos.coder").stat().st_size
+CODEC_BYTES = (PACKAGE / "images" / "pretrained" / "photos.coder").stat().st_size
 QUOTED: list[tuple[Any, ...]] = [  # page or module, words, and the constants of the code that stand in the words
     ("format", "divided into blocks of {:,} bytes (the header excluded)", store.CHECKED),
     ("format", "and in graphs, blocks have {:,} bytes", storage.BLOCK),

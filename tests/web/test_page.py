@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode.cli.viewer import viewer_page
+from nestcode.cli.images.viewer import viewer_page
 from nestcode.images import compress_images, decompress_images
 from tests.images.samples import crop
 

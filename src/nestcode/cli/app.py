@@ -25,13 +25,13 @@ from nestcode.cli import (
     encode,
     evaluate,
     fit,
+    images,
     index,
     info,
     reproduce,
     search,
     serve,
     tune,
-    view,
 )
 from nestcode.cli.options import Notes, messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
@@ -95,9 +95,8 @@ for panel, command, example in (
     ("Search", tune.tune, "tune my.index queries.npy --target-recall 0.95 --vectors data.npy"),
     ("Search", evaluate.evaluate, "evaluate my.index queries.npy --vectors data.npy"),
     ("Search", serve.serve, "serve my.index --items photos/ --streams streams/"),
-    ("Streams", compress.compress, "compress photos/ -o photos.nest --budget 2MB"),
-    ("Streams", decompress.decompress, "decompress photos.nest --bpp 0.25 -o out/"),
-    ("Streams", view.view, "view photos.nest --image beach.jpg --bpp 0.25 -o beach.png --open"),
+    ("Streams", compress.compress, "compress data.npy -o data.nest --budget 2MB"),
+    ("Streams", decompress.decompress, "decompress data.nest --length 64 -o back.npy"),
     ("Streams", simulate_bandwidth, "simulate-bandwidth link.csv --unit kbit --items 1000"),
     ("Data, reports and files", demo.demo, "demo --out report"),
     ("Data, reports and files", info.info, "info photos.nest --json"),
@@ -107,6 +106,7 @@ for panel, command, example in (
 ):
     app.command(epilog=f"Example: nestcode {example}", rich_help_panel=panel)(command)
 app.add_typer(index.index, name="index", rich_help_panel="Search")
+app.add_typer(images.images, name="images", rich_help_panel="Streams")
 
 
 def _print_version(wanted: bool) -> None:
@@ -169,7 +169,7 @@ def _reader_stopped(error: BaseException) -> bool:
 
 def _message(error: Exception) -> str:
     if isinstance(error, NestcodeError | OSError):
-        return str(error).replace('on_damage="keep"', "nestcode decompress --on-damage keep")
+        return str(error).replace('on_damage="keep"', "decompress --on-damage keep")
     detail = f" ({error})" if str(error) else ""
     if isinstance(error, MemoryError):
         return f"there is not enough memory{detail}: process fewer or smaller items"

@@ -19,7 +19,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.coders import Coder
-    from nestcode.images import ImageCodec, Refiner
+    from nestcode.images import Refiner
 
 Piece = TypeVar("Piece")
 STANDARD = Path("-")  # standard input or output
@@ -165,19 +165,6 @@ def check_space(path: Path, size: int) -> None:
         )
 
 
-def image_codec(name: str) -> "ImageCodec":
-    """Return an image codec by its file or the name of one that ships with Nestcode."""
-    from nestcode.coders.pretrained import pretrained_names
-    from nestcode.images import ImageCodec
-
-    if name in pretrained_names("items") and not Path(name).exists():
-        raise InvalidInput(
-            f"--coder must be an image codec, got {name}, which codes items (rows of a .npy file): leave it out, or "
-            f"give one of {', '.join(pretrained_names('images'))}"
-        )
-    return ImageCodec.load(name)
-
-
 def image_refiner(refine: bool) -> "Refiner | None":
     """Return the refiner that ships with Nestcode, if images are to be refined."""
     if not refine:
@@ -188,15 +175,9 @@ def image_refiner(refine: bool) -> "Refiner | None":
 
 
 def item_coder(name: str) -> "Coder":
-    """Return a coder of items by its file or the name of one that ships with Nestcode."""
+    """Return the coder of items in a file."""
     from nestcode.coders import load_coder
-    from nestcode.coders.pretrained import pretrained_names
 
-    if name in pretrained_names("images") and not Path(name).exists():
-        raise InvalidInput(
-            f"--coder must be a coder of items, got {name}, which codes images: leave it out, or give one of "
-            f"{', '.join(pretrained_names('items'))}"
-        )
     return load_coder(name)
 
 

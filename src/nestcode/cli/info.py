@@ -37,7 +37,7 @@ def info(
         list[Path] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="A coder (a file or a shipped one), an index or the folders of its parts, codes, or a stream, whole "
+            help="A coder, an index or the folders of its parts, codes, or a stream, whole "
             "or truncated; - reads a stream from standard input.",
         ),
     ] = None,
@@ -59,7 +59,7 @@ def info(
                 raise _foreign(f"there is no index in {folder}")
         _show_index(files, as_json=as_json)
     elif file != STANDARD and not file.exists():
-        from nestcode.coders.pretrained import PRETRAINED, pretrained_path
+        from nestcode.images.pretrained import PRETRAINED, pretrained_path
 
         if str(file) not in PRETRAINED:
             raise FileNotFoundError(f"there is no file {file}: {GIVE}")
@@ -114,7 +114,7 @@ def _show_index(paths: Sequence[Path], *, as_json: bool) -> None:
 def coder_facts(path: Path, width: int | None = None) -> dict[str, Any]:
     """Return the facts in a coder's file, with errors of up to `width` bits; PyTorch is not needed to read it."""
     from nestcode.coders.base import Selection
-    from nestcode.coders.pretrained import PRETRAINED, find_pretrained, loaded_fingerprint
+    from nestcode.images.pretrained import PRETRAINED, find_pretrained, loaded_fingerprint
     from nestcode.storage import read_record
 
     record = read_record(path)
@@ -130,10 +130,9 @@ def coder_facts(path: Path, width: int | None = None) -> dict[str, Any]:
         features = _features(record)
         if features is not None:
             facts["features"] = features
-        fingerprint = loaded_fingerprint(record)
-        name = find_pretrained(fingerprint, "items") or find_pretrained(fingerprint, "images")
+        name = find_pretrained(loaded_fingerprint(record))
         if name is not None:
-            facts["trained_on"] = PRETRAINED[name].trained_on
+            facts["trained_on"] = PRETRAINED[name]
         facts |= {"bytes": path.stat().st_size, "fingerprint": record.fingerprint}
         errors = record.arrays.get("errors")
         if errors is not None and features:

@@ -15,7 +15,6 @@ from nestcode.cli.options import messages
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
-from nestcode.streams.items import scale_for
 
 PIECE, MOST = 1 << 22, 1 << 16  # values and rows of a piece, at most
 Array = NDArray[Any]
@@ -221,15 +220,13 @@ def read_ids(path: Path) -> Array:
 
 
 def pieces_for(coder: Coder, rows: InputRows, title: str) -> Iterator[Array]:
-    """Yield rows as a coder takes them, with a progress bar; bytes are divided by 255 for the shipped coders."""
+    """Yield rows as a coder takes them, with a progress bar."""
     if rows.features != coder.n_features_in_:
         raise InvalidInput(
             f"items must have the {coder.n_features_in_} features the coder was fitted on, got {rows.features}: give "
             "the same features, or fit a new coder"
         )
-    scale = np.float32(scale_for(rows.dtype, None, coder.fingerprint))
-    for piece in with_progress(rows, title, -(-len(rows) // rows.step), messages()):
-        yield piece if scale == 1 else piece.astype(np.float32) / scale
+    yield from with_progress(rows, title, -(-len(rows) // rows.step), messages())
 
 
 def encode_all(coder: Coder, rows: InputRows, width: int, *, keep: bool) -> tuple[Codes, NDArray[np.float32] | None]:

@@ -84,6 +84,17 @@ def read_scale(scale: str, *, refine: bool) -> float:
     return float(Fraction(scale))
 
 
+Rate = Annotated[
+    float | None, typer.Option("--bpp", min=0, help="Rate in bits per pixel (bpp), on average.", show_default="all")
+]
+Codec = Annotated[str | None, typer.Option("--codec", "-c", help="The codec, if it is neither embedded nor shipped.")]
+OnDamage = Annotated[
+    Literal["error", "keep"], typer.Option(help="Fail at a damaged block, or keep the data before it.")
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=0, help="Most bytes to decode.", show_default="1000 times the stream, at least 256 MiB"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Force = Annotated[
     bool, typer.Option("--force", "-f", help="Overwrite an existing output; inputs are never overwritten.")
@@ -112,8 +123,6 @@ Size = Annotated[int, typer.Option(min=1, help="Side in pixels to which the imag
 AreCodes = Annotated[
     bool, typer.Option("--codes", help="The items are packed codes, as written by nestcode encode, not vectors.")
 ]
-_coder = typer.Option(
-    "--coder", "-c", help="The coder: a file, or a shipped one: cifar10-small or photos-small.", show_default=False
-)
+_coder = typer.Option("--coder", "-c", help="The file of a coder.", show_default=False)
 CoderName = Annotated[str, _coder]
 CoderIfAny = Annotated[str | None, _coder]

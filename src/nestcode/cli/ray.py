@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.cli.files import STANDARD, check_place
@@ -16,7 +15,6 @@ from nestcode.cli.options import messages
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.scale.ray import SearchCluster, encode
-from nestcode.streams.items import scale_for
 
 
 def connect(address: str) -> Any:
@@ -66,12 +64,11 @@ def build_on_ray(
     if known is not None and len(known) != len(rows):
         raise InvalidInput(f"there must be an id for each of {len(rows)} items, got {len(known)}")
     check_place(out)
-    source, scale, count = data.resolve(), np.float32(scale_for(rows.dtype, None, coder.fingerprint)), len(rows)
+    source, count = data.resolve(), len(rows)
 
     def read(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        found = open_rows(source, array, size).rows(batch["id"])
         labels = batch["id"] if known is None else known[batch["id"]]
-        return {"id": labels, "item": found if scale == 1 else found.astype(np.float32) / scale}
+        return {"id": labels, "item": open_rows(source, array, size).rows(batch["id"])}
 
     ray = connect(address)
     import_module("ray.data")  # configures its logger

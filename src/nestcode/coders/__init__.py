@@ -25,7 +25,6 @@ from nestcode.coders.auto import fit
 from nestcode.coders.base import Coder
 from nestcode.coders.cell.coder import CellCoder
 from nestcode.coders.linear.coder import LinearCoder
-from nestcode.coders.pretrained import PRETRAINED, pretrained_names, pretrained_path
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.coders.rotation.coder import RotationCoder
 from nestcode.container.files import is_stream
@@ -64,10 +63,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
-    """Return a coder that `save` wrote, or one that ships with Nestcode.
-
-    >>> load_coder("cifar10-small").width_      # for images of 3 x 32 x 32 pixels
-    256
+    """Return a coder that `save` wrote.
 
     >>> import tempfile
     >>> import numpy as np
@@ -79,15 +75,12 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     True
 
     Args:
-        path: the file, or the name of a coder that ships with Nestcode (`nestcode.coders.pretrained`).
+        path: the file.
         modules: `encoder` and `decoder`, if the coder's `Network` has modules of your own.
 
     """
-    if str(path) in PRETRAINED:  # even if such a file exists: "./cifar10-small" names the file
-        path = pretrained_path(str(path))
-    elif not Path(path).exists() and not Path(path).parent.name:
-        shipped = ", ".join(pretrained_names("items"))
-        raise FileNotFoundError(f"there is no file {path}: give the path that was saved to, or one of {shipped}")
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file {path}: give the path that was saved to")
     if is_stream(Path(path)):
         raise InvalidInput(f"{path} holds a stream, not a coder: read it with decompress or stream_info")
     return coder_from_record(read_record(path), path, **modules)

@@ -17,7 +17,7 @@ from nestcode.storage import make_folder
 
 NEXT = (
     ("measure search on this machine", "nestcode bench"),
-    ("stream a folder of images", "nestcode compress photos/ -o photos.nest --budget 2MB"),
+    ("stream a folder of images", "nestcode images compress photos/ -o photos.nest --budget 2MB"),
     ("test a claim of the paper, with PyTorch", "nestcode reproduce pca --out paper"),
 )  # commands to try after the tour
 

@@ -19,7 +19,6 @@ from numpy.typing import DTypeLike
 
 from nestcode import _core
 from nestcode.arrays import Floats, check_int, is_number, shown
-from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images.bitplanes import (
     CHANNELS,
@@ -33,6 +32,7 @@ from nestcode.images.bitplanes import (
 from nestcode.images.color import color_matrix, find_rotation, to_channels
 from nestcode.images.image import SCALES, Image, Tune, check_image, check_shape, check_tune, scaled_shape, type_of
 from nestcode.images.lapped_dct import lapped_dct
+from nestcode.images.pretrained import PRETRAINED, pretrained_path
 from nestcode.images.refiner import Refiner
 from nestcode.storage import Record, Storable, read_record
 
@@ -137,11 +137,10 @@ class ImageCodec(Storable):
         ImageCodec(step=4)
         """
         # A name wins over a file of that name in the working directory, which is "./photos".
-        names = pretrained_names("images")
-        pretrained = str(path) in names
+        pretrained = str(path) in PRETRAINED
         if not pretrained and not Path(path).exists() and not Path(path).parent.name:
             raise FileNotFoundError(
-                f"there is no file {path}: give the path that was saved to, or one of {', '.join(names)}"
+                f"there is no file {path}: give the path that was saved to, or one of {', '.join(PRETRAINED)}"
             )
         record = read_record(pretrained_path(str(path)) if pretrained else path)
         if record.kind != RECORD_KIND:

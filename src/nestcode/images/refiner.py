@@ -9,7 +9,6 @@ The bitstream stays the same. `benchmarks/refiner.py` trains the network that sh
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -20,9 +19,9 @@ from nestcode.arrays import Floats, check_int, shown
 from nestcode.codes import thread_count
 from nestcode.errors import InvalidInput
 from nestcode.images.image import Image, check_image
+from nestcode.images.pretrained import REFINER
 from nestcode.storage import Arrays, Record, Storable, read_record
 
-SHIPPED = Path(__file__).parent / "photos.refiner"
 UNSHUFFLE = 4  # pixels on a side that make the features of a position
 PERIOD = 16  # pixels on a side of the codec's blocks: images that are shifted by it are corrected alike
 OCTAVES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # waves of the step's embedding in a doubling of the step
@@ -164,7 +163,7 @@ class Refiner(Storable):
         return result
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] = SHIPPED, *, views: int = 4, threads: int | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str] = REFINER, *, views: int = 4, threads: int | None = None) -> Self:
         """Return the refiner that `save` wrote to a file; by default the pretrained refiner.
 
         `views` and `threads` are those of the class.

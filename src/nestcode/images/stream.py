@@ -10,7 +10,6 @@ import numpy as np
 
 from nestcode import _core, metrics
 from nestcode.arrays import check_int, is_number, shown
-from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import thread_count
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.decoder import Buffer, as_view
@@ -31,6 +30,7 @@ from nestcode.images.format import (
 from nestcode.images.image import Image, Tune, check_image, check_tune
 from nestcode.images.lapped_dct import BLOCK
 from nestcode.images.pool import map_in_order
+from nestcode.images.pretrained import find_pretrained
 from nestcode.images.refiner import Refiner
 from nestcode.storage import parse_record, record_bytes
 
@@ -447,7 +447,7 @@ def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: An
         if record.kind != RECORD_KIND or record.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but another is embedded: restore a copy")
         return ImageCodec.from_record(record, source)
-    name = find_pretrained(header.coder, "images")
+    name = find_pretrained(header.coder)
     if name is not None:
         return ImageCodec.load(name)
     raise InvalidInput(f"{made_by}, which is neither embedded nor shipped with Nestcode: give the codec")

@@ -28,7 +28,7 @@ class StreamDecoder(ProgressiveDecoder[ArrivingCodes]):
     `items()` decodes only items of which more bytes have arrived since the last call.
 
     Args:
-        coder: the coder that made the stream, unless it is embedded or pretrained.
+        coder: the coder that made the stream, unless it is embedded.
         limit: the most bytes of memory for items and coder, by default 4 GiB; a stream that needs more is refused. By
             default codes may take at most 256 times their entropy-coded payload.
 

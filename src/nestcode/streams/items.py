@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import is_number, shown
-from nestcode.coders import Coder, coder_from_record, load_coder
-from nestcode.coders.pretrained import find_pretrained
+from nestcode.coders import Coder, coder_from_record
 from nestcode.codes import Codes
 from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
@@ -47,11 +46,8 @@ def check_coder(coder: Any) -> Coder:
     return coder
 
 
-def scale_for(dtype: np.dtype[Any], scale: float | None, fingerprint: str) -> float:
-    """Return what items are divided by before encoding; pretrained coders expect values in [0, 1]."""
-    if scale is None:
-        pixels = dtype.kind == "u" and find_pretrained(fingerprint, "items") is not None
-        return float(np.iinfo(dtype).max) if pixels else 1.0
+def check_scale(scale: float) -> float:
+    """Return the divisor of items as a number, or raise if it is out of range."""
     if not is_number(scale):
         raise InvalidInput(f"scale must be a number, got {shown(scale)}")
     if not SCALES[0] <= scale <= SCALES[1]:
@@ -92,7 +88,7 @@ def _as_floats(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def find_coder(header: Header, view: memoryview | FileView, given: Any) -> Coder:
-    """Return the coder that made a stream: the given one, the embedded one or a pretrained one."""
+    """Return the coder that made a stream: the given one, or the embedded one."""
     made_by = f"the stream was made by a {header.kind} with fingerprint {header.coder}"
     if given is not None:
         coder = check_coder(given)
@@ -106,10 +102,8 @@ def find_coder(header: Header, view: memoryview | FileView, given: Any) -> Coder
         coder = coder_from_record(parse_record(embedded, EMBEDDED), EMBEDDED)
         if coder.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but {coder.fingerprint} is embedded: restore a copy")
-    elif name := find_pretrained(header.coder, "items"):
-        coder = load_coder(name)
     else:
-        raise InvalidInput(f"{made_by}, which is neither embedded nor shipped with Nestcode: give the coder")
+        raise InvalidInput(f"{made_by}, which is not embedded: give the coder")
     if coder.n_features_in_ != header.features or coder.width_ < header.width:
         raise DamagedFile(
             f"the stream has items of {header.features} values in {header.width} bits, its coder encodes "

@@ -38,7 +38,7 @@ class StreamReader:
 
     Args:
         path: the file.
-        coder: the coder that made the stream, unless it is embedded or pretrained.
+        coder: the coder that made the stream, unless it is embedded.
         length: use at most this many bits of each item.
         limit: refuse streams whose coder, and entropy-coded ones whose items, take more bytes of memory than this; by
             default 4 GiB, and codes of at most 256 times their entropy-coded payload.

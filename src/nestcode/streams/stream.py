@@ -17,7 +17,7 @@ from nestcode.errors import InvalidInput
 from nestcode.storage import record_bytes
 from nestcode.streams.entropy import entropy_encode
 from nestcode.streams.format import GROUP, MAX_WIDTH, RATIO, Header, check_length, parse_header
-from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
+from nestcode.streams.items import as_items, check_coder, check_scale, encode_items, find_coder
 from nestcode.streams.payload import check_limit, decode_range, read_payload
 
 BATCH = 1 << 16  # items whose codes are laid out at a time
@@ -29,7 +29,7 @@ def compress(
     *,
     embed: bool = False,
     entropy: bool = False,
-    scale: float | None = None,
+    scale: float = 1,
     length: int | None = None,
 ) -> bytes:
     """Return a collection as a stream: truncated anywhere after its header it decodes, and each further bit helps.
@@ -47,14 +47,13 @@ def compress(
         coder: fitted on items as rows, (n, features).
         embed: put the coder into the stream, so that receivers need not have it.
         entropy: entropy code the bits, where that makes the stream smaller; it takes longer.
-        scale: what items are divided by before they are encoded; by default 1, or what maps pixels to [0, 1] where the
-            coder is a pretrained one.
+        scale: the divisor of items before they are encoded, such as 255 if the coder was fitted on pixels in [0, 1].
         length: how many bits of each item to keep, by default all.
 
     """
     width = check_length(length, check_coder(coder).width_)
     array = as_items(items, coder.n_features_in_)
-    divisor = scale_for(array.dtype, scale, coder.fingerprint)
+    divisor = check_scale(scale)
     parts = list(encode_items(array, coder, divisor, width))
     packed = np.concatenate(parts) if parts else np.zeros((0, -(-width // 8)), dtype=np.uint8)
     return b"".join(lay_out(packed, coder, array.shape[1:], array.dtype, divisor, width, embed=embed, entropy=entropy))
@@ -124,7 +123,7 @@ def decompress(
 
     Args:
         data: a stream of `compress` or `StreamWriter`, whole or truncated.
-        coder: the coder that made the stream, unless it is embedded or pretrained.
+        coder: the coder that made the stream, unless it is embedded.
         length: use at most this many bits of each item.
         limit: the most bytes of memory for items and coder, by default 4 GiB; a stream that needs more is refused. By
             default codes may take at most 256 times their entropy-coded payload.

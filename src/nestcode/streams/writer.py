@@ -13,7 +13,7 @@ from nestcode.container.files import SpooledWriter
 from nestcode.errors import InvalidInput
 from nestcode.storage import write_pieces
 from nestcode.streams.format import check_length
-from nestcode.streams.items import as_items, check_coder, encode_items, scale_for
+from nestcode.streams.items import as_items, check_coder, check_scale, encode_items
 from nestcode.streams.stream import lay_out
 
 
@@ -49,12 +49,11 @@ class StreamWriter(SpooledWriter):
         *,
         embed: bool = False,
         entropy: bool = False,
-        scale: float | None = None,
+        scale: float = 1,
         length: int | None = None,
     ) -> None:
-        self._coder, self._embed, self._entropy, self._scale = coder, embed, entropy, scale
+        self._coder, self._embed, self._entropy, self._scale = coder, embed, entropy, check_scale(scale)
         self._width = check_length(length, check_coder(coder).width_)
-        self._fingerprint = coder.fingerprint
         self._first: NDArray[Any] | None = None  # an empty array of the first items' shape and type
         self.count = 0  # items written so far
         super().__init__(path)
@@ -69,9 +68,8 @@ class StreamWriter(SpooledWriter):
                 f"items must be {first.dtype} of shape {first.shape[1:]} as the first ones, "
                 f"got {array.dtype} of {array.shape[1:]}: convert them, or write another stream"
             )
-        scale = scale_for(array.dtype, self._scale, self._fingerprint)
         try:
-            for packed in encode_items(array, self._coder, scale, self._width):
+            for packed in encode_items(array, self._coder, self._scale, self._width):
                 self._append(np.ascontiguousarray(packed).data)
         except InvalidInput:
             self._truncate(self.count * -(-self._width // 8))  # the spool may hold half a batch
@@ -86,13 +84,12 @@ class StreamWriter(SpooledWriter):
         first = self._first
         if first is None:
             first = np.empty((0, self._coder.n_features_in_), dtype=np.float32)
-        scale = scale_for(first.dtype, self._scale, self._fingerprint)
         shape = self.count, -(-self._width // 8)
         codes = np.zeros(shape, dtype=np.uint8)
         if codes.size:
             codes = np.ndarray(shape, np.uint8, self._map_spool())
         pieces = lay_out(
-            codes, self._coder, first.shape[1:], first.dtype, scale, self._width,
+            codes, self._coder, first.shape[1:], first.dtype, self._scale, self._width,
             embed=self._embed, entropy=self._entropy,
         )  # fmt: skip
         write_pieces(self.path, pieces)

@@ -1,4 +1,4 @@
-// The page of `nestcode view -o page.html`: a stream of images, shown as its first bytes decode.
+// The page of `nestcode images view -o page.html`: a stream of images, shown as its first bytes decode.
 import { toImageData } from "./nest/decoder.js";
 import { LocalStream } from "./nest/stream.js";
 

@@ -1,4 +1,4 @@
-"""`nestcode view`: write one image of a stream as a PNG file, or a page that shows all of them, to look at it."""
+"""`nestcode images view`: write one image of a stream as a PNG file, or a page that shows all of them."""
 
 import json
 import webbrowser
@@ -7,9 +7,22 @@ from typing import Annotated
 
 import typer
 
-from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_codec, image_refiner, stream_file
-from nestcode.cli.options import AsJson, Force, Refine, Scale, Threads, messages, printable, read_scale
-from nestcode.cli.viewer import viewer_page
+from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_refiner, stream_file
+from nestcode.cli.images.viewer import viewer_page
+from nestcode.cli.options import (
+    AsJson,
+    Codec,
+    Force,
+    Limit,
+    Rate,
+    Refine,
+    Scale,
+    Threads,
+    messages,
+    printable,
+    read_scale,
+)
+from nestcode.cli.streams import check_kind
 from nestcode.errors import InvalidInput
 
 SHOWN = 5  # names in an error
@@ -29,21 +42,11 @@ def view(
     image: Annotated[
         str | None, typer.Option(help="Name of the image, or its number from 0.", show_default="the only one")
     ] = None,
-    bpp: Annotated[
-        float | None,
-        typer.Option(min=0, help="Rate in bits per pixel (bpp) of all images, on average.", show_default="all"),
-    ] = None,
+    bpp: Rate = None,
     refine: Refine = False,
     scale: Scale = "1",
-    coder: Annotated[
-        str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Most bytes of pixels to decode.", show_default="1000 times the stream, at least 256 MiB"
-        ),
-    ] = None,
+    codec: Codec = None,
+    limit: Limit = None,
     opened: Annotated[bool, typer.Option("--open", help="Open the file in the system's viewer.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Force = False,
@@ -51,17 +54,18 @@ def view(
 ) -> None:
     """Write one image of a stream as a PNG file, or a page that shows all images, and open it if requested."""
     from nestcode.data.images import png_paths, write_image
-    from nestcode.images import ImageStreamReader
+    from nestcode.images import ImageCodec, ImageStreamReader
     from nestcode.storage import write_atomic
 
     if out is not None and out.suffix.lower() == ".html":
-        if image is not None or bpp is not None or refine or scale != "1" or coder is not None:
+        if image is not None or bpp is not None or refine or scale != "1" or codec is not None:
             raise typer.BadParameter(
-                "a page shows all of a stream: give --image, --bpp, --refine, --scale and --coder with a PNG file"
+                "a page shows all of a stream: give --image, --bpp, --refine, --scale and --codec with a PNG file"
             )
         check_out(out, force=force)
         check_distinct(out, stream)
         with stream_file(stream) as path:
+            check_kind(path, images=True)
             write_atomic(out, viewer_page(path.read_bytes(), stream.stem).encode())
         _finish(out, {"path": str(out)}, as_json=as_json, opened=opened)
         return
@@ -69,18 +73,19 @@ def view(
         raise typer.BadParameter("the output must be a PNG file: give -o a name")
     size = read_scale(scale, refine=refine)
     if out is not None:
-        _check_target(out, stream, coder, force=force)
-    codec = None if coder is None else image_codec(coder)
+        _check_target(out, stream, codec, force=force)
+    chosen = None if codec is None else ImageCodec.load(codec)
     with stream_file(stream) as path:
-        with ImageStreamReader(path, codec, bpp=bpp) as reader:
+        check_kind(path, images=True)
+        with ImageStreamReader(path, chosen, bpp=bpp) as reader:
             at = _position(image, reader.names)
             name, profile = reader.names[at], reader.profiles[at]
             target = out or stream.parent / png_paths(Path(), reader.names)[at].name
             if out is None:
-                _check_target(target, stream, coder, force=force)
+                _check_target(target, stream, codec, force=force)
             check_size(path, reader.nbytes, limit)
         # The network is loaded once all else was checked.
-        with ImageStreamReader(path, codec, bpp=bpp, refiner=image_refiner(refine), scale=size) as reader:
+        with ImageStreamReader(path, chosen, bpp=bpp, refiner=image_refiner(refine), scale=size) as reader:
             pixels = reader[at]
         write_image(target, pixels, profile)
     about = {"path": str(target), "image": name, "shape": pixels.shape, "depth": 8 * pixels.itemsize}
@@ -94,14 +99,14 @@ def _finish(target: Path, about: dict[str, object], *, as_json: bool, opened: bo
         messages().print(f"no viewer was found to open {printable(str(target))}", soft_wrap=True, markup=False)
 
 
-def _check_target(target: Path, stream: Path, coder: str | None, *, force: bool) -> None:
+def _check_target(target: Path, stream: Path, codec: str | None, *, force: bool) -> None:
     """Raise if a file is no PNG file by its name, cannot be written, or is an input."""
     if target.suffix.lower() != ".png":
         raise typer.BadParameter(
             f"the output must be a PNG file or a page, got {target}: give a name that ends in .png or .html"
         )
     check_out(target, force=force)
-    check_distinct(target, stream, coder)
+    check_distinct(target, stream, codec)
 
 
 def _position(image: str | None, names: tuple[str, ...]) -> int:

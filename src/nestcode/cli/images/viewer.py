@@ -6,7 +6,7 @@ from base64 import b64encode
 from html import escape
 from pathlib import Path
 
-STATIC = Path(__file__).parents[1] / "serve" / "static"
+STATIC = Path(__file__).parents[2] / "serve" / "static"
 SCRIPTS = ("nest/decoder.js", "nest/stream.js", "viewer.js")  # each imports from those before it only
 FILES = ("nest.wasm", "photos.coder.z", "photos-1.coder.z")  # that decoder.js loads
 
