@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import nestcode
+from nestcode import coders
 
+STUB = Path(f"{nestcode.__file__}i").read_text()
 MODULES = [
     "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
     ".images", ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.haystack", ".integrations.hub",
@@ -43,11 +45,18 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     """The stub is the list; `from nestcode import *` works without PyTorch."""
     extras = {"nn", "training", "AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder"}
-    names = re.findall(r"import (\w+) as \1", Path(f"{nestcode.__file__}i").read_text())
+    names = re.findall(r"import (\w+) as \1", STUB)
     assert dir(nestcode) == sorted([*names, "__version__"])
     assert set(names) - extras == {*nestcode.__all__} - {"__version__"}
     for name in names:
         assert getattr(nestcode, name) is not None
+
+
+def test_the_coders_of_the_stub_are_those_that_load_coder_knows() -> None:
+    """The stub is static and `load_coder` has classes: a coder that is added to one alone would be half public."""
+    marked = re.findall(r"from nestcode\.coders import (\w*Coder) as \w+(  # PyTorch)?", STUB)
+    assert {name for name, torch in marked if torch} == coders._TORCH
+    assert {name for name, torch in marked if not torch} == {*coders._NUMPY, "Coder"}
 
 
 def test_signatures_are_readable_in_help() -> None:

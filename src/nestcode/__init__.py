@@ -19,7 +19,7 @@ if sys.byteorder != "little":
         "another machine, and search it over HTTP"
     )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123 (pathlib would take longer than all else)
     # Words of a line: from MODULE import NAME as NAME. A module is its own home.

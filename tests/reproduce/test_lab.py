@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
+import nestcode
 from nestcode.errors import InvalidInput
 from nestcode.reproduce import NAMES, Images, Lab, complexity, reproduce
 from nestcode.reproduce.lab import Arrays
@@ -61,7 +62,7 @@ def test_arrays_are_computed_again_if_anything_differs(tmp_path: Path, other: st
         path.write_bytes(path.read_bytes()[:50])
     if other == "scale":
         lab.scale = "quick"
-    with patch("nestcode.__version__", "99" if other == "version" else "0.1.0"):
+    with patch("nestcode.__version__", "99" if other == "version" else nestcode.__version__):
         stored = lab.cached("other" if other == "name" else "some", compute, seed=int(other == "seed"))
     assert len(calls) == 2
     assert stored["one"] == 2
