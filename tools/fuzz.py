@@ -1,6 +1,7 @@
 """Fuzz every parser of the C++ core with libFuzzer, and print the table of what came of it.
 
     python tools/fuzz.py --minutes 10 --page docs/reliability.md    which `make fuzz` runs
+    python tools/fuzz.py --jobs 15 --built                          on more cores, targets that were compiled elsewhere
     build/fuzz/image crash-…                                        what a crash that it printed was made by
 
 The targets are in `cpp/fuzz`, one for each kind of bytes of a file that C++ reads; they run under AddressSanitizer and
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,18 +38,26 @@ MARKS = re.compile(r"(?<=<!-- fuzz -->\n).*(?=<!-- /fuzz -->)", re.DOTALL)
 def main() -> None:
     """Build and run the targets, and fail if an input ended one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, help="for all targets together, on two cores")
+    parser.add_argument("--minutes", type=float, default=10, help="for all targets together")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at the same time")
+    parser.add_argument("--built", action="store_true", help="run the targets in build/fuzz as they are")
     parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
     given = parser.parse_args()
-    build()
-    seconds = 120 * given.minutes / len(TARGETS)
-    with ThreadPoolExecutor(2) as pool:
-        logs = dict(zip(TARGETS, pool.map(lambda name: fuzz(name, seconds), TARGETS), strict=True))
-    text = table(logs)
+    if given.built:
+        for name in TARGETS:
+            (BUILD / name).chmod((BUILD / name).stat().st_mode | stat.S_IXUSR)
+    else:
+        build()
+    each = max(given.jobs // len(TARGETS), 1)  # processes of a target, which share what they find
+    seconds = 60 * given.minutes * given.jobs / (len(TARGETS) * each)
+    names = [name for name in TARGETS for _ in range(each)]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        logs = [*zip(names, pool.map(lambda name: fuzz(name, seconds), names), strict=True)]
+    text = f"{table(logs)}\n{seconds * each / 60:.0f} minutes of each target.\n"
     print(text)
     if given.page is not None:
         given.page.write_text(MARKS.sub(lambda _: text, given.page.read_text()))
-    failed = [log for log in logs.values() if "SUMMARY" in log]
+    failed = [log for _, log in logs if "SUMMARY" in log]
     print(*failed, sep="\n", file=sys.stderr)
     sys.exit(bool(failed))
 
@@ -69,19 +80,20 @@ def fuzz(name: str, seconds: float) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace").stderr
 
 
-def table(logs: dict[str, str]) -> str:
-    """Return a table of Markdown of what the targets printed."""
+def table(logs: Sequence[tuple[str, str]]) -> str:
+    """Return a table of Markdown of what processes of the targets printed."""
     lines = ["| | inputs | edges covered | crashes | hangs | memory beyond the limit |", "|---|--:|--:|--:|--:|--:|"]
     total = 0
-    for name, log in logs.items():
-        inputs = int(re.findall(r"number_of_executed_units: (\d+)", log)[-1])
+    for target, title in TARGETS.items():
+        own = [log for name, log in logs if name == target]
+        inputs = sum(int(re.findall(r"number_of_executed_units: (\d+)", log)[-1]) for log in own)
         total += inputs
-        covered = int(re.findall(r"cov: (\d+)", log)[-1])
-        ended = re.findall(r"SUMMARY: (.*)", log)  # at most one: libFuzzer stops there
+        covered = max(int(re.findall(r"cov: (\d+)", log)[-1]) for log in own)
+        ended = [why for log in own for why in re.findall(r"SUMMARY: (.*)", log)]  # a process stops there
         hangs, memory = (sum(why in one for one in ended) for why in ("libFuzzer: timeout", "libFuzzer: out-of-memory"))
         crashes = len(ended) - hangs - memory
-        lines.append(f"| {TARGETS[name]} | {inputs:,} | {covered:,} | {crashes} | {hangs} | {memory} |")
-    return "\n".join([*lines, f"\n{total:,} inputs.\n"])
+        lines.append(f"| {title} | {inputs:,} | {covered:,} | {crashes} | {hangs} | {memory} |")
+    return "\n".join([*lines, f"\n{total:,} inputs."])
 
 
 if __name__ == "__main__":

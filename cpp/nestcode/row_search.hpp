@@ -359,6 +359,7 @@ class RowSearch {
 
     // Chooses the first candidates of a query.
     void start(std::size_t q, Ranking& own) const {
+        own.pending.clear();
         own.listed = budget_.listed;
         own.columns = budget_.reranked;
         own.estimates = {scores_.data() + q * list_columns_, list_columns_};
@@ -371,6 +372,8 @@ class RowSearch {
 
     // Returns whether there are candidates to rerank now, and pays for them. If not, the query is done, or given up.
     bool next(std::size_t q, Ranking& own) {
+        for (const std::size_t i : own.pending)  // of damaged values: NaN would be reranked again and again
+            if (std::isnan(own.distances[i])) own.distances[i] = std::numeric_limits<float>::infinity();
         while (hits_.compared[q] != kGivenUp) {
             own.pending.clear();
             for (std::size_t i = 0; i < own.distances.size(); ++i)

@@ -383,9 +383,10 @@ def arrays_of(folder: Path) -> list[str]:
 def craft_array(folder: Path, name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
     """Change an array, and update the checksums of its blocks, of the sums and of the manifest."""
     number = name.partition(".")[0]
-    before = np.load(folder / name)
+    data, before = (folder / name).read_bytes(), np.load(folder / name)
     array = change(before)
-    np.save(folder / name, array)
+    assert (array.dtype, array.shape) == (before.dtype, before.shape)
+    (folder / name).write_bytes(data[: len(data) - before.nbytes] + array.tobytes())
     checked, sums_path = array, folder / f"{number}.sums.npy"
     if sums_path.exists():
         checked = np.load(sums_path)
@@ -430,6 +431,17 @@ def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
     if array.dtype == np.uint32 and random.random() < 0.5:
         changed[0] = array[0]  # a table's depth
     return changed
+
+
+@pytest.mark.parametrize("candidates", [50, 1500])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_vectors_crafted_to_be_infinite_or_nan_are_refused(
+    value: float, candidates: int, original: Original, folder: Path
+) -> None:
+    """A candidate whose distance is NaN is reranked once, not without end."""
+    craft_array(original.copy(folder), "000001.scales.npy", lambda scales: np.full_like(scales, value))
+    with Index.open(folder) as index, pytest.raises(NestcodeError, match=r"below 3\.4e\+38"):
+        index.search(original.queries, k=3, candidates=candidates)
 
 
 @pytest.mark.parametrize(

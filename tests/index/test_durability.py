@@ -20,6 +20,7 @@ import pytest
 from nestcode import Index, LinearCoder
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import compaction, store
+from nestcode.index.store import GRAPH_ARRAYS
 from tests.index.disk import Disk, Files, Recorder, Step, files_in, lay_out, torn
 from tests.index.writer import (
     WIDTH,
@@ -79,9 +80,7 @@ def strays(folder: Path) -> set[str]:
         named |= {f"{entry['name']}.{array}.npy" for array in (*entry["arrays"], "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy"} if entry["removed"] else set()
         graph = entry.get("graph", {}).get("name")
-        named |= (
-            {f"{graph}.{array}.npy" for array in ("neighbors", "groups", "corrections", "sums")} if graph else set()
-        )
+        named |= {f"{graph}.{array}.npy" for array in GRAPH_ARRAYS} if graph else set()
     return {path.name for path in folder.iterdir()} - named
 
 

@@ -78,19 +78,19 @@ def last_commit(index: Index) -> int:
     return int(index.ids[-1]) // EACH
 
 
-def make_commit(index: Index, commit: int) -> None:
+def make_commit(index: Index, commit: int, *, compact: bool = False) -> None:
     put(index, ids_of(commit), ids_of(commit))
     put(index, [2**40 + commit], [0], on_duplicate="replace")
     if commit > KEPT:
         index.remove(ids_of(commit - KEPT))
-    if commit % 7 == 0:
+    if compact or commit % 7 == 0:
         index.compact()
     index.commit()
 
 
-def begin(folder: Path) -> None:
+def begin(folder: Path, *, graph: bool = False) -> None:
     """Save commit number 1."""
-    index = empty()
+    index = empty(graph=graph)
     put(index, [2**40 + 1, *ids_of(1)], [0, *ids_of(1)])
     index.save(folder)
 

@@ -2,12 +2,14 @@
 
 python -m tests.torture --minutes 60 --page docs/reliability.md    which `make torture` runs
 python -m tests.torture --minutes 1 --kind files --seed 7          one kind, from this seed on
+python -m tests.torture --json FILE                                the counts too, and what failed
 
 Each processor runs one kind at a time. A kind that has more than half of a processor's time is split: its parts start
 from other seeds.
 """
 
 import argparse
+import json
 import math
 import os
 import platform
@@ -15,6 +17,7 @@ import re
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +50,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trials at the same time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts and the notes to this file")
     given = parser.parse_args()
     parts = split({kind: KINDS[kind][0] for kind in given.kind}, given.minutes, given.jobs)
     broken: list[str] = []
@@ -61,8 +65,11 @@ def main() -> None:
 
     with ThreadPoolExecutor(given.jobs) as pool:
         tallies = merge(pool.map(done, parts))
-    text = table(tallies, given.minutes)
+    text = table(tallies, given.minutes, given.jobs)
     print(text)
+    if given.json is not None:
+        counts = {kind: {row: asdict(tally) for row, tally in rows.items()} for kind, rows in tallies.items()}
+        given.json.write_text(json.dumps({"minutes": given.minutes, "jobs": given.jobs, "kinds": counts}, indent=1))
     if given.page is not None:
         given.page.write_text(MARKS.sub(lambda _: text, given.page.read_text()))
     failures = broken + [
@@ -100,7 +107,7 @@ def merge(done: Iterable[tuple[str, dict[str, Tally]]]) -> dict[str, dict[str, T
     return {kind: tallies[kind] for kind in KINDS if kind in tallies}
 
 
-def table(tallies: dict[str, dict[str, Tally]], minutes: float) -> str:
+def table(tallies: dict[str, dict[str, Tally]], minutes: float, jobs: int) -> str:
     """Return the tallies as tables of Markdown, one for each kind."""
     parts = []
     for kind, rows in tallies.items():
@@ -110,8 +117,8 @@ def table(tallies: dict[str, dict[str, Tally]], minutes: float) -> str:
     ours = [t for kind, rows in tallies.items() if kind != "peers" for t in rows.values()]
     parts.append(
         f"\n{sum(t.tried for t in ours):,} trials of Nestcode, {sum(t.failures for t in ours)} of which failed, in "
-        f"{minutes:g} minutes on {platform.machine()} with {os.cpu_count()} cores, Python {platform.python_version()} "
-        f"and NumPy {np.__version__}.\n"
+        f"{minutes:g} minutes of {jobs} processes on {platform.machine()} with {os.cpu_count()} cores, Python "
+        f"{platform.python_version()} and NumPy {np.__version__}.\n"
     )
     return "\n".join(parts)
 

@@ -2,19 +2,22 @@
 
 Each trial starts a service, lets some attackers loose on it and searches meanwhile. A service hangs if it does not
 answer in the time that it runs or sleeps: what it waits for a processor of a busy machine does not count.
-`python -m tests.torture.chaos` prints how long the honest client waits, quiet and under each attack.
+`python -m tests.torture.chaos SEARCHES --page docs/reliability.md` writes how long the honest client waits, quiet and
+under each attack.
 """
 
+import argparse
 import contextlib
 import os
+import re
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -38,6 +41,7 @@ ROOM = 600 << 20  # bytes that an attack may cost beyond what the service takes 
 LARGE = 8 << 20  # bytes of a file that is served
 LIMITS = Limits(seconds=HANG, connections=256)
 K = 3
+MARKS = re.compile(r"(?<=<!-- chaos -->\n).*(?=<!-- /chaos -->)", re.DOTALL)
 
 Attack = Callable[[tuple[str, int], Random], None]  # one round of one attacker
 
@@ -225,7 +229,7 @@ def attacked(url: str, attack: Attack, random: Random) -> Iterator[None]:
 def search(child: int, url: str, count: int) -> list[float]:
     """Search for items with new connections, and return the seconds of each answer."""
     seconds = []
-    for row in ITEMS[:count]:
+    for row in islice(cycle(ITEMS), count):
         start = time.perf_counter()
         sent = answer(child, f"{url}v1/search?k={K}", row.tobytes())
         seconds.append(time.perf_counter() - start)
@@ -280,19 +284,25 @@ def memory(child: int) -> int:
 
 def main() -> None:
     """Print the median and the 99th percentile of the honest client's waits, quiet and under each attack."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("searches", type=int, nargs="?", default=200)
+    parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
+    given = parser.parse_args()
     attacks: dict[str, Attack] = {"quiet": lambda *_: time.sleep(0.1), **ATTACKS}
-    print("| | median, ms | p99, ms | p99 to quiet | memory, MiB |\n|---|--:|--:|--:|--:|")
-    quiet = 0.0
+    lines, quiet = ["| | median, ms | p99, ms | p99 to quiet | memory, MiB |", "|---|--:|--:|--:|--:|"], 0.0
     with tempfile.TemporaryDirectory() as folder:
         make_data(Path(folder))
         for name, attack in attacks.items():
             with serving(Path(folder)) as (child, url), attacked(url, attack, Random(0)):
-                waits = 1e3 * np.array(search(child, url, count))
+                waits = 1e3 * np.array(search(child, url, given.searches))
                 worst = float(np.quantile(waits, 0.99))
                 quiet = quiet or worst
                 spent = memory(child) >> 20
-            print(f"| {name} | {np.median(waits):.1f} | {worst:.1f} | {worst / quiet:.1f} | {spent} |", flush=True)
+            lines.append(f"| {name} | {np.median(waits):.1f} | {worst:.1f} | {worst / quiet:.1f} | {spent} |")
+    text = "\n".join([*lines, f"\n{given.searches} searches each, on {os.cpu_count()} cores.\n"])
+    print(text)
+    if given.page is not None:
+        given.page.write_text(MARKS.sub(lambda _: text, given.page.read_text()))
 
 
 if __name__ == "__main__":

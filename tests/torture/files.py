@@ -22,6 +22,8 @@ from tests.torture.run import Outcome, Trial
 
 Read = Callable[[Path], Any]  # what a file or folder holds, to compare
 ITEMS = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+TIERS: dict[str, str | None] = {"index": None, "index whose nodes stay in their file": "codes"}
+FEW = 20  # candidates, which a walk or lists find
 CHEAP = 20  # trials of every other format for one of an index, which takes that many times as long
 CODERS = [nc.LinearCoder(32), nc.ResidualCoder(32), nc.CellCoder(32), nc.AdaptiveCoder(32)]
 CODER = nc.LinearCoder(64).fit(ITEMS)
@@ -35,6 +37,7 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
         (folder / name).mkdir(exist_ok=True)
         put(files, folder / name)
     answers = {name: read(folder / name) for name, (_, read) in formats.items()}
+    answers |= {name: read_index(folder / "index", memory) for name, memory in TIERS.items()}
     # Another index of the same kind, to mistake its files for those of this one.
     other = {path.name: path.read_bytes() for path in make_index(folder / "other", seed=1).iterdir()}
     index = formats["index"][0]
@@ -42,8 +45,10 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
         changed = random.choice(DAMAGE)(index, random)
         if random.random() < 0.1:
             changed = {one: other[one] for one in random.sample(sorted(index.keys() & other.keys()), 2)}
-        yield "index: damaged", partial(judge, read_index, folder / "index", index, changed, answers["index"])
-        yield "index: truncated while open", partial(truncate_open, random, folder / "index", index)
+        for name, memory in TIERS.items():
+            read_tier = partial(read_index, memory=memory)
+            yield f"{name}: damaged", partial(judge, read_tier, folder / "index", index, changed, answers[name])
+            yield f"{name}: truncated while open", partial(truncate_open, random, folder / "index", index, memory)
         yield "stream: truncated while open", partial(truncate_stream, random, folder / "stream", formats["stream"][0])
         for name in CHEAP * [name for name in formats if name != "index"]:
             files, read = formats[name]
@@ -88,17 +93,20 @@ def attributes_of(order: Ids) -> dict[str, list[Any]]:
     return {"year": (1900 + order).tolist(), "name": [f"item {one}" for one in order]}
 
 
-def read_index(folder: Path) -> Any:
-    with nc.Index.open(folder) as index:
+def read_index(folder: Path, memory: str | None = None) -> Any:
+    with nc.Index.open(folder, memory=memory) as index:
         return ask(index)
 
 
 def ask(index: nc.Index) -> Any:
-    """All that an index answers."""
-    ids, hits, newer = index.ids, index.search(ITEMS[:4], k=3), index.search(ITEMS[:4], k=3, filter="year > 1950")
+    """All that an index answers, by walks or lists and by scans."""
+    ids, near = index.ids, []
+    for candidates in (FEW, len(ids)):
+        for wanted in (None, "year > 1950"):
+            hits = index.search(ITEMS[:4], k=3, candidates=candidates, filter=wanted)
+            near.append((hits.ids.tolist(), hits.distances.tolist()))
     hood = index.neighborhood(ITEMS[5], size=9)
     contents = index.codes(ids).packed.tobytes(), index.vectors(ids).tobytes()
-    near = hits.ids.tolist(), hits.distances.tolist(), newer.ids.tolist()
     return ids.tolist(), contents, near, hood.length, sorted(hood.ids.tolist())
 
 
@@ -130,11 +138,11 @@ def judge(read: Read, folder: Path, files: Files, changed: Files, answer: Any) -
     return "intact" if same else "wrong"
 
 
-def truncate_open(random: Random, folder: Path, files: Files) -> Outcome:
+def truncate_open(random: Random, folder: Path, files: Files, memory: str | None) -> Outcome:
     """Truncate a file of an index that is open, before or after it was read."""
     live.SIZES_EVERY = -1  # look at each read, not 200 times a second
     name = random.choice([name for name in files if name.endswith(".npy")])
-    with nc.Index.open(folder) as index:
+    with nc.Index.open(folder, memory=memory) as index:
         answer = ask(index) if random.random() < 0.5 else None
         os.truncate(folder / name, random.choice([0, random.randrange(len(files[name]))]))
         try:

@@ -26,7 +26,7 @@ from nestcode.streams.format import parse_header
 from tests.images.samples import codec, crops, forged, table_of
 from tests.index.test_damage import arrays_of, craft, craft_array, noise
 from tests.streams.collections import with_json
-from tests.torture.files import CHEAP, CODER, CODERS, ITEMS, ask, make_index, put
+from tests.torture.files import CHEAP, CODER, CODERS, ITEMS, TIERS, ask, make_index, put
 from tests.torture.run import Outcome, Trial
 
 LIMIT = 1 << 24  # bytes that streams may decode to
@@ -59,12 +59,14 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
     while True:
         edit = partial(forge_manifest, random=random)
         for index, there, names in zip(indexes, files, arrays, strict=True):
-            yield (
-                "manifest of an index",
-                partial(bounded, partial(use_index, index, there, partial(craft, index, edit))),
-            )
-            edit_array = partial(craft_array, index, random.choice(names), partial(noise, random=random))
-            yield "arrays of an index", partial(bounded, partial(use_index, index, there, edit_array))
+            for memory in TIERS.values():
+                change_manifest = partial(craft, index, edit)
+                yield (
+                    "manifest of an index",
+                    partial(bounded, partial(use_index, index, there, change_manifest, memory)),
+                )
+                edit_array = partial(craft_array, index, random.choice(names), partial(noise, random=random))
+                yield "arrays of an index", partial(bounded, partial(use_index, index, there, edit_array, memory))
         for _ in range(CHEAP):
             data = forge_stream(random.choice(streams), random)
             yield "stream", partial(bounded, partial(nc.decompress, data, CODER, limit=LIMIT))
@@ -158,11 +160,11 @@ def forge_manifest(manifest: dict[str, Any], random: Random) -> None:
     manifest.update(other)
 
 
-def use_index(folder: Path, files: dict[str, bytes], edit: Callable[[], None]) -> None:
+def use_index(folder: Path, files: dict[str, bytes], edit: Callable[[], None], memory: str | None) -> None:
     """Open an index with forged files, and ask it everything."""
     try:
         edit()
-        with nc.Index.open(folder) as index:
+        with nc.Index.open(folder, memory=memory) as index:
             ask(index)
     finally:
         put(files, folder)

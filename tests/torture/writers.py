@@ -10,14 +10,27 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from nestcode import ImageStreamWriter, Index, LinearCoder, StreamWriter
 from nestcode.errors import NestcodeError
+from nestcode.index import compaction
 from nestcode.stores import SqliteStore
 from nestcode.stores.lmdb import LmdbStore
 from tests.index.test_durability import strays
-from tests.index.writer import WIDTH, begin, codes_of, held, held_after, ids_of, last_commit, make_commit
+from tests.index.writer import (
+    EACH,
+    WIDTH,
+    begin,
+    codes_of,
+    held,
+    held_after,
+    ids_of,
+    last_commit,
+    make_commit,
+    vectors_of,
+)
 
 STATES = 5  # that are committed one after the other
 REFUSED = (OSError, NestcodeError, sqlite3.Error, lmdb.Error)  # what a writer may raise when the disk fails
@@ -56,6 +69,30 @@ class Indexes(Writer):
             assert held(index) == held_after(commit)
             assert strays(folder / "index") == set()
         return commit - 1
+
+
+class Graphs(Indexes):
+    """An index each of whose commits has a graph, whose nodes are in a file."""
+
+    name = "index with a graph"
+
+    def commit(self, folder: Path, number: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compaction, "MIN_GRAPH", EACH)
+            if number == 0:
+                return begin(folder / "index", graph=True)
+            with Index.open(folder / "index", mode="a") as index:
+                return make_commit(index, number + 1, compact=True)
+
+    def found(self, folder: Path) -> int:
+        number = super().found(folder)
+        with Index.open(folder / "index", memory="codes") as stored, Index.open(folder / "index") as index:
+            (segment,) = stored._live.current.segments
+            assert segment.graph is not None
+            asked = vectors_of(ids_of(number + 1))
+            hits, expected = (one.search(asked, k=1, candidates=len(one) // 2) for one in (stored, index))  # walks
+            assert hits.ids.tolist() == expected.ids.tolist()
+        return number
 
 
 class Files(Writer):
@@ -133,6 +170,7 @@ def coder(seed: int) -> LinearCoder:
 
 WRITERS: list[Writer] = [
     Indexes(),
+    Graphs(),
     Stores("SQLite store", SqliteStore, "codes.db"),
     Stores("LMDB store", LmdbStore, "codes.lmdb"),
     Files("coder", lambda path, number: coder(number).save(path)),
