@@ -353,12 +353,12 @@ def _selection(chosen: Forecast, ranked: list[Forecast], reason: str, required: 
 def _tune(index: "Index", choice: Choice, expected: Forecast, data: Data, names: Ids, report: Report) -> Choice:
     """Set the effort that reaches the target in the whole index, and return the choice with the recall measured."""
     k, count = choice.k, len(data.rows)
-    own = data.held_out(k, TUNING_HITS) if data.given is None else None
+    query_rows = data.held_out(k, TUNING_HITS) if data.given is None else None
     queries = data.queries(k, TUNING_HITS)
     report(f"measuring recall of {len(queries):,} queries")
-    hidden = own is not None and choice.chosen.structure == "graph"
-    measured = index._blind_to(names[own]) if hidden else index
-    sample = Sample(data.rows, queries, own, choice.metric, k, hidden)
+    hidden = query_rows is not None and choice.chosen.structure == "graph"
+    measured = index._blind_to(names[query_rows]) if hidden else index
+    sample = Sample(data.rows, queries, query_rows, choice.metric, k, hidden)
     trials = sample.searches(measured, names)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `build` warns of a missed target

@@ -1,4 +1,4 @@
-"""The candidates that trials compare: a structure, a coder, the width of its codes, and how vectors are stored."""
+"""The candidates that trials compare: a structure, a coder, the width of its codes, and the type of stored vectors."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 Structure = Literal["scan", "lists", "graph"]
 Kind = type[CellCoder] | type[LinearCoder] | type[ResidualCoder]
-MAX_BITS_PER_FEATURE = 8  # that bit planes use
-SCAN_BITS = 64  # codes that no search reads while vectors are scanned
-LIST_BITS = (128, 512)  # beside vectors: codes choose what is reranked
+MAX_BITS_PER_FEATURE = 8  # bit planes use no more
+SCAN_BITS = 64  # of codes that no search reads while it scans vectors
+LIST_BITS = (128, 512)  # of codes beside vectors: the wider the codes, the fewer vectors are reranked
 GRAPH_BITS = (BITS // 2, BITS)
-CODE_BITS: dict[Kind, tuple[int, ...]] = {  # without vectors: codes are all there is
+CODE_BITS: dict[Kind, tuple[int, ...]] = {  # without vectors the width decides which recall is reached
     LinearCoder: (128, 256, 512, 1024),
     CellCoder: (128, 256, 512),
     ResidualCoder: (64, 128, 256),  # the highest recall of few bits, and by far the longest to fit
@@ -52,7 +52,7 @@ class Candidate:
         return Index(coder, width=self.width, vectors=self.vectors, graph=self.structure == "graph")
 
     def least_bytes(self, features: int) -> int:
-        """Return the bytes of an item that such an index takes at least: its id, code, vector and place in a graph."""
+        """Return the least bytes of an item in such an index: its id, code, vector and record in a graph."""
         stored = 0 if self.vectors is None else VectorFormat(self.vectors, features).row_bytes
         graph = DEGREE * (4 + min(self.width, BITS) // 8) if self.structure == "graph" else 0
         return ID_BYTES + -(-self.width // 8) + stored + graph
@@ -63,16 +63,16 @@ class Candidate:
 
 
 def list_candidates(features: int, precise: VectorType, max_bytes: float | None, *, small: bool) -> list[Candidate]:
-    """Return the candidates that a bound does not rule out, the quickest to build first.
+    """Return the candidates that fit the bound, the quickest to build first.
 
-    Where there is room, one kind of lists and one of graphs are tried: those of a `CellCoder` and of the widest codes
-    search fastest.
+    Without a bound these are one of each structure: lists of a `CellCoder` and a graph of the widest codes, which
+    are searched fastest, and a scan.
 
     Args:
         features: of the vectors.
-        precise: the vectors that are kept where there is room: those that tell neighbors apart.
-        max_bytes: of an item; None is no bound.
-        small: whether to try what needs less memory too, although no bound asks for it.
+        precise: the vector type to store without a bound; its rounding hardly changes which items are the nearest.
+        max_bytes: the most bytes of an item; None is no bound.
+        small: whether to include candidates that take less memory even without a bound.
 
     """
     kept: list[VectorType] = [precise, *(one for one in ("float16", "int8") if _bytes(one) < _bytes(precise))]

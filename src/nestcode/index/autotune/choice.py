@@ -44,19 +44,19 @@ NS_PER_ENCODED_VALUE, NS_PER_CELL_VALUE, NS_PER_LINKED_ITEM = 100.0, 400.0, 250_
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate on a sample: what it took to reach the target, or the best recall that it had.
+    """The result of a candidate on a sample: the least effort that reaches the target, or the one with the best recall.
 
     Args:
-        candidate: what was built.
-        items: of the sample.
-        recall: of held-out queries.
-        standard_error: of recall, over the queries.
+        candidate: the index that was built.
+        items: the number of rows of the sample.
+        recall: the recall of held-out queries.
+        standard_error: the standard error of the recall over the queries.
         reached: whether recall exceeds the target by its standard error.
         candidates: the candidate budget.
-        rerank: candidates that were reranked.
-        compared: items or nodes that a query was compared with, on average.
+        rerank: the number of reranked candidates.
+        compared: the number of items or nodes that a query was compared with, on average.
         work: what items cost.
-        nbytes: of the index.
+        nbytes: the bytes of the index.
 
     """
 
@@ -74,17 +74,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a candidate is expected to be with all rows.
+    """The expected cost of a candidate with all rows.
 
     Args:
-        candidate: what would be built.
-        recall: of its largest trial.
-        reached: whether that was above the target.
+        candidate: the index that would be built.
+        recall: the recall of its largest trial.
+        reached: whether this trial reached the target.
         candidates: the candidate budget.
-        rerank: candidates to rerank.
-        ns: of a query.
-        bytes_per_item: of the index.
-        build_ns: of the build.
+        rerank: the number of candidates to rerank.
+        ns: the nanoseconds of a query.
+        bytes_per_item: the bytes of an item.
+        build_ns: the nanoseconds of the build.
         trials: the numbers of rows of its trials.
 
     """
@@ -111,20 +111,20 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Choice:
-    """How `Index.build` chose an index: what was tried, what is expected of it, and why this one.
+    """How `Index.build` chose an index: the trials, what they forecast, and the reason.
 
     Args:
         chosen: the index that was built.
-        reason: why.
-        tried: what each candidate is expected to do with all rows, the best first.
-        metric: of the coder.
+        reason: why it was chosen.
+        tried: the forecast of each candidate, the best first.
+        metric: the metric of the coder.
         recall: the target.
-        k: hits that recall counts.
-        max_bytes: of an item, the bound; None is no bound.
-        items: that it was chosen for.
-        reached: recall of held-out queries in the whole index; None where it was not measured.
-        standard_error: the standard error of the recall over the queries.
-        ns: of one of these queries, by counted work.
+        k: the number of hits that recall counts.
+        max_bytes: the bound on the bytes of an item; None is no bound.
+        items: the number of items of the index.
+        reached: the recall of held-out queries in the whole index; None if it was not measured.
+        standard_error: the standard error of this recall over the queries.
+        ns: the nanoseconds of a query, by counted work.
 
     """
 

@@ -31,18 +31,18 @@ class Sample:
     """Rows to build indexes of, and queries whose true neighbors among them are computed once.
 
     Args:
-        rows: (n, features), found by their numbers.
+        rows: (n, features), the items; the id of each is its row number.
         queries: (queries, features).
-        own: the numbers of the queries, where they are rows: a search does not count the query itself.
-        hidden: whether it finds none of the queries, as in an index that is blind to them.
-        metric: of the neighbors.
-        k: neighbors of a query, fewer where there are fewer rows.
+        query_rows: the row numbers of the queries if they are rows too; then no search counts the query itself.
+        hidden: whether searches find none of the queries, as in an index that is blind to them.
+        metric: of the distances that define true neighbors.
+        k: the number of true neighbors of a query.
 
     """
 
     rows: NDArray[Any]
     queries: NDArray[Any]
-    own: Ids | None
+    query_rows: Ids | None
     metric: Metric
     k: int
     hidden: bool = False
@@ -51,12 +51,12 @@ class Sample:
     def neighbors(self) -> Ids:
         """The true neighbors of each query, (queries, k)."""
         numbers = np.arange(len(self.rows))
-        if self.own is None:
+        if self.query_rows is None:
             return self._nearest(numbers, self.k)
         if self.hidden:
-            return self._nearest(np.delete(numbers, self.own), self.k)
+            return self._nearest(np.delete(numbers, self.query_rows), self.k)
         found = self._nearest(numbers, self.k + 1)
-        return without_own(found, found == self.own[:, None])
+        return without_own(found, found == self.query_rows[:, None])
 
     def _nearest(self, among: Ids, k: int) -> Ids:
         """Return the nearest of these rows to each query, (queries, k), by an exhaustive search of the core."""
@@ -69,14 +69,14 @@ class Sample:
 
     def recall_of_rounding(self, rounded: StoredVectors) -> float:
         """Return the recall of an exhaustive search of rounded rows, where ties count."""
-        some = Sample(rounded.floats(), self.queries, self.own, self.metric, self.k)
+        some = Sample(rounded.floats(), self.queries, self.query_rows, self.metric, self.k)
         numbers = np.arange(len(self.queries)).repeat(self.k)
         distances = TrueDistances(self.queries, lambda ids: self.rows[ids], self.metric)
         found, true = (distances(numbers, ids.ravel()).reshape(ids.shape) for ids in (some.neighbors, self.neighbors))
         return float(np.mean(found <= true.max(axis=1, keepdims=True) * (1 + 1e-6)))
 
     def searches(self, index: "Index", names: Ids | None = None) -> RecallTrials:
-        """Return trial searches of an index that holds these rows under names, or their numbers."""
+        """Return trial searches of an index of these rows, whose ids are `names` or the row numbers."""
         names = np.arange(len(self.rows)) if names is None else names
         order = np.argsort(names, kind="stable")
 
@@ -85,11 +85,11 @@ class Sample:
             return rows
 
         true = Hits(names[self.neighbors], np.empty(0, np.float32), len(self.rows))
-        own = None if self.own is None else names[self.own]
+        query_ids = None if self.query_rows is None else names[self.query_rows]
         distances = TrueDistances(self.queries, vectors, self.metric)
         options = {"threads": None}
         return RecallTrials(
-            index.search, index.explain, self.queries, self.k, len(index), options, true, distances, own
+            index.search, index.explain, self.queries, self.k, len(index), options, true, distances, query_ids
         )
 
 
@@ -108,8 +108,8 @@ def run_trials(
     Args:
         sample: rows and queries.
         candidates: in the order of their trials.
-        worth: whether a candidate is worth its trial, by what was yielded before.
-        target: the recall.
+        worth: returns whether a candidate is worth its trial; it is called after all earlier trials were yielded.
+        target: the recall to reach.
         seed: of the coders.
         report: is given a line for each trial.
 
