@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -256,6 +257,10 @@ def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest
     )
     assert not shown
     assert not (tmp_path / "c.png").exists()
+    odd = tmp_path / os.fsdecode(b"no text \xff.nest")
+    odd.write_bytes(stream.read_bytes())
+    fine("images", "view", odd, "-o", tmp_path / "page.html")
+    assert "<title>no text ?</title>" in (tmp_path / "page.html").read_text()
     result = run("images", "view", stream, "--image", 0, "-o", tmp_path / "b.png", "--force", "--open")
     assert shown == [(tmp_path / "b.png").as_uri()]
     assert "no viewer was found" in result.stderr

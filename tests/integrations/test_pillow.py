@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 import nestcode as nc
 from nestcode.errors import DamagedFile, InvalidInput
@@ -121,3 +121,22 @@ def test_modes_without_a_range_are_refused(mode: str) -> None:
 def test_a_stream_without_images_is_refused() -> None:
     with pytest.raises(InvalidInput, match="has no image"):
         opened(nc.compress_images([]))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x89", b"\x89PNG", b"NEST"])
+def test_other_files_are_left_to_other_formats(data: bytes) -> None:
+    with pytest.raises(UnidentifiedImageError):
+        Image.open(io.BytesIO(data))
+
+
+def test_every_frame_is_within_the_pixels_that_pillow_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = nc.compress_images([crop((10, 10)), crop((30, 40)), crop((40, 60))])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    image = opened(data)
+    with pytest.warns(Image.DecompressionBombWarning, match="at most 1,000 pixels, got 1,200"):
+        image.seek(1)
+    with pytest.raises(Image.DecompressionBombError, match="at most 1,000 pixels, got 2,400"):
+        image.seek(2)
+    assert image.tell() == 1
+    image.seek(0)
+    image.load()

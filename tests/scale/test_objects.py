@@ -138,6 +138,26 @@ def test_copies_that_were_used_longest_ago_make_room_unless_they_are_in_use(stor
         PartCache(tmp_path / "small", max_bytes=10).copy(urls[0]).__enter__()
 
 
+def test_only_files_of_indexes_are_copied_and_only_copies_are_deleted(store: Any, tmp_path: Path) -> None:
+    urls, cache = [upload(store, tmp_path, f"part-000{i}", 300) for i in range(2)], tmp_path / "cache"
+    for name in ("huge.bin", "../part-0001x", "a/000001.codes.npy", "000001.codes.npy.part"):
+        store.pipe(f"/bucket/part-0000/{name}", bytes(1 << 20))
+    (cache / "thesis").mkdir(parents=True)
+    for path in (cache / "thesis.lock", cache / "thesis" / "text"):
+        path.write_bytes(bytes(1000))
+    size = sum(map(len, contents(tmp_path / "made" / "part-0000").values()))
+    for url in urls:
+        with PartCache(cache, max_bytes=size + 500).copy(url) as path:
+            assert contents(path) == contents(tmp_path / "made" / path_of(url))
+    assert (cache / "thesis" / "text").exists()
+    assert len(list(cache.glob("*.lock"))) == 3
+    assert len([one for one in cache.iterdir() if one.is_dir()]) == 2
+
+
+def path_of(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
 def test_a_damaged_copy_is_downloaded_again(store: Any, tmp_path: Path) -> None:
     url, cache = upload(store, tmp_path, "part-0000", 300), PartCache(tmp_path / "cache")
 

@@ -287,6 +287,7 @@ HOSTILE = {
     "__import__('os')": "columns must be columns of the index",
     "title = 'a": "must be names, numbers, 'texts' and operators",
     "tags = 'a'": r"must have array_contains\(tags, 'text'\) for lists",
+    "tags IN (NULL)": r"must have array_contains\(tags, 'text'\) for lists",
     "array_contains(title, 'a')": "must have a column of lists",
     "array_contains(tags, 1)": "must have a text in array_contains",
     "year LIKE '1%'": "must have LIKE for texts",
@@ -322,9 +323,14 @@ def test_wrong_parameters_are_refused() -> None:
     for wrong in ("ab", 5, {1: 2}):
         with pytest.raises(InvalidInput, match="must be a text and a list"):
             index.filter(("year > ?", wrong))
-    for value in ({"a": 1}, object(), [1], 1j, "x"):
+    for value in ({"a": 1}, object(), [1], 1j, "x", {"a": 10**5000}):
         with pytest.raises(InvalidInput, match="must compare like with like"):
             index.filter(("year > ?", [value]))
+    for text in ("title = ?", "title IN ?", "title LIKE ?", "array_contains(tags, ?)", "at > ?"):
+        with pytest.raises(InvalidInput, match=r"got (\[|\()?an integer of 16,610 bits|must have a list"):
+            index.filter((text, [10**5000]))
+    with pytest.raises(InvalidInput, match="must be a text and a list"):
+        index.filter(("title = ?", 10**5000))
     with pytest.raises(InvalidInput, match="must have at most 65536 values in a list, got 70000"):
         index.filter(("year IN ?", [list(range(70_000))]))
     with pytest.raises(InvalidInput, match="must be an expression of the index's columns"):

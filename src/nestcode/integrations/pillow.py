@@ -9,6 +9,7 @@ A truncated file opens as a coarser image. The images of a stream are frames, as
 `Image.thumbnail` and `Image.draft` decode at 1/2, 1/4 or 1/8 of the size, as for JPEG files.
 """
 
+import warnings
 from typing import IO, Any
 
 import numpy as np
@@ -63,8 +64,10 @@ class NestImageFile(ImageFile.ImageFile):
         """Choose an image of the stream by its position."""
         if not 0 <= frame < self.n_frames:
             raise EOFError(f"frame must be between 0 and {self.n_frames - 1}, got {frame}")
-        self._frame, self._reduction = frame, 1
         entry = self._header.entries[frame]
+        if frame:  # Pillow itself looks at the first one
+            _check_pixels(entry.shape[1], entry.shape[0])
+        self._frame, self._reduction = frame, 1
         channels = (*entry.shape, 1)[2]
         self._mode = DEEP_GRAY if channels == 1 and entry.depth == 16 else MODES[channels]
         self._size = entry.shape[1], entry.shape[0]
@@ -114,8 +117,19 @@ class NestImageFile(ImageFile.ImageFile):
         return super().load()
 
 
+def _check_pixels(width: int, height: int) -> None:
+    """Refuse a frame beyond `Image.MAX_IMAGE_PIXELS`, as Pillow does."""
+    most, pixels = Image.MAX_IMAGE_PIXELS, width * height
+    if most is None or pixels <= most:
+        return
+    message = f"a frame must have at most {most:,} pixels, got {pixels:,}: raise Image.MAX_IMAGE_PIXELS if you trust it"
+    if pixels > 2 * most:
+        raise Image.DecompressionBombError(message)
+    warnings.warn(message, Image.DecompressionBombWarning, stacklevel=3)
+
+
 def _accept(prefix: bytes) -> bool:
-    return prefix.startswith(IMAGES_MAGIC[: len(prefix)])
+    return prefix.startswith(IMAGES_MAGIC)
 
 
 def _pixels(image: Image.Image) -> Any:

@@ -6,6 +6,7 @@ knows the protocols, and its configuration has keys and endpoints.
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,11 +17,12 @@ from typing import Any
 from nestcode.arrays import check_int
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError, Unavailable, import_extra
 from nestcode.index.manifest import MANIFEST
-from nestcode.index.store import LOCK
+from nestcode.index.store import OURS
 from nestcode.storage import lock_file, make_folder, share_file, unlock_file
 
 CACHE = "~/.cache/nestcode/parts"
 MAX_TRIES = 3  # to copy an index that a writer changes
+KEY = re.compile(r"[0-9a-f]{32}")  # the name of a copy; other folders beside are not ours
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,17 @@ class PartCache:
         return True
 
     def _copy_files(self, system: Any, path: str, url: str, draft: Path) -> None:
-        """Copy what an earlier draft lacks of the files of an index, without its manifest and lock."""
+        """Copy what an earlier draft lacks of the files of an index, and no others; the manifest comes last."""
         with _naming(url):
             found = system.find(path, detail=True)
         sizes = {name[len(path) :].lstrip("/"): int(facts["size"]) for name, facts in found.items()}
-        sizes = {name: size for name, size in sizes.items() if name not in (MANIFEST, LOCK)}
-        if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sizes):
-            raise InvalidInput(f"the files of {url} must lie in it, got a name with ..: copy the index anew")
+        sizes = {name: size for name, size in sizes.items() if OURS.fullmatch(name)}
         self._make_room(draft.with_suffix(""), sum(sizes.values()), url)
         make_folder(draft)
         for name, size in sizes.items():
             target = draft / name
             if target.is_file() and target.stat().st_size == size:
                 continue
-            make_folder(target.parent)
             partial = target.with_name(f"{target.name}.part")
             with _naming(url):
                 system.get_file(f"{path}/{name}", str(partial))
@@ -122,7 +121,8 @@ class PartCache:
         if limit is not None and needed > limit:
             raise InvalidInput(f"max_bytes must hold {url}, which has {needed:,} bytes, got {limit:,}: raise it")
         needed -= _bytes_of(folder.with_suffix(".lock"))  # of an interrupted download
-        sizes = {lock: _bytes_of(lock) for lock in root.glob("*.lock") if lock.stem != folder.name}
+        copies = (lock for lock in root.glob("*.lock") if KEY.fullmatch(lock.stem))
+        sizes = {lock: _bytes_of(lock) for lock in copies if lock.stem != folder.name}
         for lock in sorted(sizes, key=lambda lock: lock.stat().st_mtime_ns):
             full = limit is not None and sum(sizes.values()) + needed > limit
             if not full and shutil.disk_usage(root).free > needed:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nestcode.arrays import shown
 from nestcode.errors import InvalidInput
 from nestcode.search.attributes import Attributes, arrow_type, pa, pc, unknown_column
 from nestcode.search.filters import Filter, Kept
@@ -118,7 +119,7 @@ def condition_filter(wanted: Any, schema: Schema) -> Filter:
     text, *given = wanted if isinstance(wanted, tuple) else (wanted, ())
     if len(given) != 1 or isinstance(given[0], str | bytes) or not isinstance(given[0], Sequence | np.ndarray):
         raise InvalidInput(
-            f"a condition with parameters must be a text and a list, as in ('year > ?', [2020]), got {wanted!r:.80}"
+            f"a condition with parameters must be a text and a list, as in ('year > ?', [2020]), got {shown(wanted)}"
         )
     values = tuple(_parameter(value) for value in (text, *given[0]))[1:]
     try:
@@ -381,6 +382,8 @@ class _Parser:
             given = [self._value()]
             if not isinstance(given[0].value, tuple):
                 raise self._wrong("must have a list after IN: ('en', 'de'), or ? and a parameter that is a list", at)
+        if left.kind == "strings":
+            raise self._lists(left)
         values = [_Value(one, value.at) for value in given for one in _several(value.value)]
         if len(values) > MAX_VALUES:
             raise self._wrong(f"must have at most {MAX_VALUES} values in a list, got {len(values)}", at)
@@ -391,7 +394,7 @@ class _Parser:
         if family(left.kind) != "string":
             raise self._wrong(f"must have LIKE for texts, but column {left.name!r} is {left.kind}", left.at)
         if pattern.value is not None and not isinstance(pattern.value, str):
-            raise self._wrong(f"must have a text after LIKE, got {pattern.value!r:.40}", pattern.at)
+            raise self._wrong(f"must have a text after LIKE, got {shown(pattern.value)}", pattern.at)
         return _by_value(left, pattern.value, _is_like)
 
     def _array_contains(self) -> Evaluate:
@@ -403,7 +406,7 @@ class _Parser:
         if not isinstance(left, _Name) or left.kind != "strings":
             raise self._wrong("must have a column of lists in array_contains(column, 'text')", left.at)
         if wanted.value is not None and not isinstance(wanted.value, str):
-            raise self._wrong(f"must have a text in array_contains, got {wanted.value!r:.40}", wanted.at)
+            raise self._wrong(f"must have a text in array_contains, got {shown(wanted.value)}", wanted.at)
         name, text = left.name, wanted.value
 
         def evaluate(column: Columns) -> Any:
@@ -438,10 +441,13 @@ class _Parser:
             moment = self._moment(value, given.at) if isinstance(value, str) else value
             return self._ticks(moment, column, given.at)
         if kin == "strings":
-            raise self._wrong(f"must have array_contains({column.name}, 'text') for lists", column.at)
+            raise self._lists(column)
         raise self._wrong(
-            f"must compare like with like, but column {column.name!r} is {column.kind}, got {value!r:.40}", given.at
+            f"must compare like with like, but column {column.name!r} is {column.kind}, got {shown(value)}", given.at
         )
+
+    def _lists(self, column: _Name) -> InvalidInput:
+        return self._wrong(f"must have array_contains({column.name}, 'text') for lists", column.at)
 
     def _ticks(self, moment: date | datetime, column: _Name, at: int) -> Fraction | int:
         """Return a moment in the unit of a column, since 1970; a naive one is UTC where the column has a time zone."""

@@ -66,7 +66,8 @@ def view(
         check_distinct(out, stream)
         with stream_file(stream) as path:
             check_kind(path, images=True)
-            write_atomic(out, viewer_page(path.read_bytes(), stream.stem).encode())
+            page = viewer_page(path.read_bytes(), stream.stem)
+            write_atomic(out, page.encode(errors="replace"))  # names of files may be no text
         _finish(out, {"path": str(out)}, as_json=as_json, opened=opened)
         return
     if out == STANDARD or (out is None and stream == STANDARD):
