@@ -36,6 +36,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 _STATE = ("mean", "encoder_weight", "encoder_bias", "decoder_weight", "decoder_bias")
 LARGEST = 1e150  # values, whose squares are finite in float64
+RESTART = 100  # steps after which L-BFGS starts anew, where the decoder is orthonormal
 _STEPS = {"solver": 50, "exact": 1000, "sampled": 3000}
 
 
@@ -156,20 +157,32 @@ class SemiLinearAutoencoder(nn.Module):
             rows = torch.linalg.qr(data, mode="r")[1]
             data = rows * (len(rows) / len(data)) ** 0.5
         parameters = self._start(data.shape[1], seed)
-        optimizer = torch.optim.LBFGS(
-            parameters, max_iter=steps, history_size=30, tolerance_grad=1e-10, tolerance_change=0,
-            line_search_fn="strong_wolfe",
-        )  # fmt: skip
+        each = RESTART if self.orthonormal else steps
+        for done in range(0, steps, each):
+            self._orthonormalize(parameters)
+            optimizer = torch.optim.LBFGS(
+                parameters, max_iter=min(each, steps - done), history_size=30, tolerance_grad=1e-10, tolerance_change=0,
+                line_search_fn="strong_wolfe",
+            )  # fmt: skip
 
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            code, decoder, bias = self._forward(data, parameters)
-            loss = expected_loss(code, decoder, data, self.lengths, bias)
-            loss.backward()
-            return loss
+            def closure(optimizer: torch.optim.LBFGS = optimizer) -> Tensor:
+                optimizer.zero_grad()
+                code, decoder, bias = self._forward(data, parameters)
+                loss = expected_loss(code, decoder, data, self.lengths, bias)
+                loss.backward()
+                return loss
 
-        optimizer.step(closure)
+            optimizer.step(closure)
         return parameters
+
+    def _orthonormalize(self, parameters: list[Tensor]) -> None:
+        """Replace an orthonormal decoder by the Q of the QR decomposition that it stands for.
+
+        L-BFGS moves the columns out of proportion, since their scale is free, and its steps become tiny.
+        """
+        if self.orthonormal:
+            with torch.no_grad():
+                parameters[2].copy_(torch.linalg.qr(parameters[2])[0])
 
     def _sample(self, data: Tensor, steps: int, seed: int) -> list[Tensor]:
         generator = torch.Generator().manual_seed(seed)
