@@ -1,4 +1,4 @@
-"""The networks of a full report, trained piece by piece: `nestcode reproduce networks --full --states DIR`.
+"""What a full report trains and fits, piece by piece: `nestcode reproduce networks --full --states DIR`.
 
 Each piece takes less than ten minutes of a GPU. Its networks and measurements go to the folder of states, which can be
 carried from one machine to another: `nestcode reproduce all --full --states DIR` then draws the report from them
@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from nestcode.errors import InvalidInput
+from nestcode.reproduce.filters import experiment as filters
+from nestcode.reproduce.knn import experiment as knn
 from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.compression import READINGS, Reading, compression, compression_images, reading_seeds
 from nestcode.reproduce.lab.recipes import COMBINED, FIRST_ROUND, THIRD_ROUND, combinations
 from nestcode.reproduce.lab.retrieval import METHODS, recipe_outcome, retrieval
+from nestcode.reproduce.pinwheel import experiment as pinwheel
+from nestcode.reproduce.rates import experiment as rates
 from nestcode.reproduce.regularization import measures
 from nestcode.reproduce.regularization.design import CELLS
 from nestcode.reproduce.regularization.experiment import penalties, table_seeds
@@ -54,7 +58,10 @@ def pieces(lab: Lab) -> list[Piece]:
     ]
     made += [Piece(f"penalties-{seed}", partial(_fill_penalties, lab, seed)) for seed in lab.seeds]
     made += [Piece(f"table-{seed}", partial(_fill_table, lab, seed)) for seed in table_seeds(lab)]
-    return made
+    made += [Piece(f"filters-{seed}", partial(filters.train_seed, lab, seed)) for seed in lab.seeds]
+    made += [Piece(f"knn-{seed}", partial(knn.train_seed, lab, seed)) for seed in lab.seeds]
+    made += [Piece(f"pinwheel-{seed:02}", partial(pinwheel.train_seed, lab, seed)) for seed in pinwheel.restarts(lab)]
+    return [*made, Piece("codecs", partial(_fill_codecs, lab))]
 
 
 def train_networks(lab: Lab, wanted: Sequence[str] = (), deadline: float | None = None) -> bool:
@@ -111,6 +118,13 @@ def _combine(lab: Lab, place: int) -> None:
 
 def _compress(lab: Lab, reading: Reading, seed: int) -> None:
     compression(lab, compression_images(lab), reading, seed)
+
+
+def _fill_codecs(lab: Lab) -> None:
+    """Fit our coders, and measure them and the codecs."""
+    images = compression_images(lab)
+    rates.others(lab, images)
+    rates.sign_curve(lab, images)
 
 
 def _fill_penalties(lab: Lab, seed: int) -> None:

@@ -80,6 +80,8 @@ def write_report(folder: Path, console: Console) -> Path:
         f"Claims of the paper: {_score(results.values(), 'paper')}. Our own checks: {_score(results.values(), 'ours')}."
     )
     page.text(score)
+    sources = sorted({str(Provenance(result["commit"], result["clean"])) for result in results.values()})
+    page.text(f"All of it is of {sources[0]}." if len(sources) == 1 else f"It is of {' and '.join(sources)}.")
     page.table(
         ["in the paper", "experiment", "claims of the paper that hold", "differ", "are inconclusive"],
         [_overview(experiment, results[experiment.name]) for experiment in done],
@@ -188,7 +190,7 @@ def _is_png(path: Path) -> bool:
 
 
 def _is_done(name: str, lab: Lab) -> bool:
-    """Return whether this version ran the experiment with these settings before."""
+    """Return whether this commit ran the experiment with these settings before."""
     result = _read_result(lab.folder, name)
-    same = {key: value for key, value in _settings(lab).items() if key != "machine"}
+    same = {key: value for key, value in _settings(lab).items() if key != "machine"} | asdict(lab.provenance)
     return result is not None and all(result.get(key) == value for key, value in same.items())

@@ -34,8 +34,7 @@ class Trained:
 
 def run(lab: Lab) -> None:
     """Train the paper's network and ours, without and with unit sweeping."""
-    images = lab.images(lab.pick(toy=400, quick=4000, full=None), lab.pick(toy=100, quick=1000, full=None))
-    images = images.downsampled(lab.pick(toy=8, quick=16, full=32))
+    images = filter_images(lab)
     noise = noise_fineness(images.side)
     add_probabilities(lab)
     for recipe, name in RECIPE_NAMES.items():
@@ -66,6 +65,20 @@ def run(lab: Lab) -> None:
             kind: {key: curves[key][kind].tolist() for key in ("fineness", "moved", "errors")} for kind in KINDS
         }
     add_departures(lab, images)
+
+
+def filter_images(lab: Lab) -> Images:
+    """Return the images that the networks are trained on."""
+    images = lab.images(lab.pick(toy=400, quick=4000, full=None), lab.pick(toy=100, quick=1000, full=None))
+    return images.downsampled(lab.pick(toy=8, quick=16, full=32))
+
+
+def train_seed(lab: Lab, seed: int) -> None:
+    """Train all networks of a seed."""
+    images = filter_images(lab)
+    for recipe in RECIPE_NAMES:
+        for kind in KINDS:
+            trained_network(lab, "filters", preset(lab, recipe, kind, seed), as_rows(images.train))
 
 
 def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:

@@ -51,7 +51,7 @@ class Coded:
 def run(lab: Lab) -> None:
     """Classify by codes of many lengths, and among growing numbers of items."""
     for task in tasks(lab):
-        width = lab.pick(toy=32, quick=256 if task.name == "digits" else 512, full=1024)
+        width = code_width(lab, task)
         lengths = [2**power for power in range(3, width.bit_length())]
         seeds = lab.progress(lab.seeds, f"{task.name}, supervised")
         supervised = [supervised_codes(lab, task, width, seed) for seed in seeds]
@@ -85,6 +85,17 @@ def run(lab: Lab) -> None:
     if lab.data is None:
         lab.departure("Without --data only digits are classified.")
     lab.departure("The paper has no experiment on this; we chose the coders and networks.")
+
+
+def code_width(lab: Lab, task: Task) -> int:
+    """Return the bits of a task's codes."""
+    return lab.pick(toy=32, quick=256 if task.name == "digits" else 512, full=1024)
+
+
+def train_seed(lab: Lab, seed: int) -> None:
+    """Train the classifiers of a seed."""
+    for task in tasks(lab):
+        supervised_codes(lab, task, code_width(lab, task), seed)
 
 
 def tasks(lab: Lab) -> list[Task]:

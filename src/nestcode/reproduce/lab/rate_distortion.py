@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from nestcode.arrays import Doubles
+from nestcode.pca import Moments
 from nestcode.reproduce.lab.codecs import Codec
-from nestcode.reproduce.lab.images import Pixels, pixel_mse
+from nestcode.reproduce.lab.images import Images, Pixels, as_pixels, as_rows, pixel_mse
 
 Kind = Literal["ours", "network", "codec", "bound"]
 
@@ -45,6 +46,24 @@ class Curve:
         if not self.bits[0] <= bits <= self.bits[-1]:
             return None
         return round(float(np.interp(bits, self.bits, self.errors)), 9)
+
+
+def sign_errors(images: Images, widths: Sequence[int]) -> Doubles:
+    """Return the MSE of test images by the sign of each of so many principal components, decoded by least squares."""
+    rows, test = as_rows(images.train), as_rows(images.test)
+    moments = Moments()
+    moments.add(rows)
+    directions = np.linalg.eigh(moments.covariance())[1][:, ::-1][:, : max(widths)].astype(np.float32)
+    mean = moments.mean().astype(np.float32)
+    signs, test_signs = (  # and a column for the offset
+        np.insert(np.sign((part - mean) @ directions), 0, 1, axis=1) for part in (rows, test)
+    )
+    products, targets = signs.T @ signs, signs.T @ rows
+    decoders = [np.linalg.lstsq(products[: 1 + w, : 1 + w], targets[: 1 + w], rcond=None)[0] for w in widths]
+    return np.array([
+        pixel_mse(images.test, as_pixels(test_signs[:, : 1 + w] @ decoder))
+        for w, decoder in zip(widths, decoders, strict=True)
+    ])  # fmt: skip
 
 
 def codec_curves(codec: Codec, images: Pixels, qualities: Sequence[float] | None = None) -> tuple[Curve, Curve]:

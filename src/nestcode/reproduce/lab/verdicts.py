@@ -4,15 +4,23 @@ Figure 5       the text speaks of bits: claims are judged on the network of bits
                reported beside it, and not counted.
 Similarity     "very similar" is an SSIM of at least SIMILAR_SSIM.
 JPEG           is compared without headers, at every rate up to the longest code.
+Seeds          a claim holds if it does for every seed that was run, unless it says otherwise.
+Figure 2       is judged once training has converged: a quarter of the steps gives at most CONVERGED times the error.
+               If it does not, the verdict is open.
 Figure 3       shows time: a factor of R shifts time by a constant if both shifts go down, and differ by at most
                SHIFT_TOLERANCE of the larger.
 Depth          grows as log(N/R) / H(β) if its slope is within SLOPE_TOLERANCE of 1: of random codes, and of the
                network's.
 Log time       time grows with N at most in proportion to log(N/R), times GROWTH_SLACK for what a query costs anyway.
+Long codes     are searched if ordered retrieval takes less than twice the time of the longest codes that semantic
+               hashing can search: with radius 2 faster than a scan, and a neighbor for half of the queries.
+LSH            is inefficient if random projections need at least LSH_FACTOR times the bits of learned codes of LSH_BITS
+               for the same recall among the nearest by Hamming distance.
 Sigmoid        the paper's "added shifting constants" are an offset for each length; one bias for all lengths is
                reported beside it, and not counted.
 Figure 4       the network by conjugate gradients, the paper's optimizer, is judged as the one by Adam is.
 
+A statement counts once, however many experiments test it; arithmetic, such as the bits of an image, does not count.
 What the paper states of a data set or an optimizer counts for each one that is run, also where it fails.
 """
 
@@ -27,6 +35,8 @@ SIMILAR_SSIM = 0.9
 SHIFT_TOLERANCE = 0.3
 SLOPE_TOLERANCE = 0.1
 GROWTH_SLACK = 1.5
+CONVERGED = 1.1
+LSH_FACTOR, LSH_BITS = 2, 64
 
 
 def judged(verdicts: Mapping[Reading, bool]) -> tuple[str, bool]:
@@ -48,6 +58,15 @@ def is_constant_shift(costs: Sequence[float]) -> bool:
     """
     shifts = [log(before / after) for before, after in pairwise(costs)]
     return min(shifts) > 0 and max(shifts) - min(shifts) <= SHIFT_TOLERANCE * max(shifts)
+
+
+def is_converged(growth: float) -> bool:
+    """Return whether training has converged, given how many times the error a quarter of the steps has.
+
+    >>> is_converged(1.05), is_converged(1.5)
+    (True, False)
+    """
+    return growth <= CONVERGED
 
 
 def is_unit_slope(slope: float) -> bool:

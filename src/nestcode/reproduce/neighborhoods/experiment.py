@@ -23,6 +23,7 @@ from nestcode.reproduce.lab.retrieval import (
     retrieval_images,
     search_recipes,
 )
+from nestcode.reproduce.lab.verdicts import LSH_BITS, LSH_FACTOR
 from nestcode.reproduce.neighborhoods.figures import SHOWN, SIZES, figure_grids, figure_similarity, figure_training
 
 LENGTHS = (8, 16, 32, 64, 128, 256)  # rows of the grid, while others share the query's prefix
@@ -30,6 +31,8 @@ RANKS = (0.25, 0.5, 0.9, 1.0)  # of the queries shown, by the length at which th
 # Last words name the figures.
 DEEP, CONJUGATE = "the retrieval network", "the retrieval network by conjugate gradients"
 OURS = "our linear coder"
+SHORTLIST = 100  # nearest images by Hamming distance
+LSH_GROWTH = 4  # times the bits of the network
 QUERIES = 2000  # test images, at most, that recall is of
 
 
@@ -45,6 +48,7 @@ def run(lab: Lab) -> None:
     kinds[OURS] = linear_codes(lab, images, kinds[DEEP].width)
     add_search(lab)
     add_training(lab, runs, trained[CONJUGATE])
+    add_projections(lab, images, trained[DEEP], best)
     to_all = distances(images, queries)
     results = {}
     for name, codes in kinds.items():
@@ -172,6 +176,58 @@ def add_training(lab: Lab, adam: Mapping[int, Retrieval], conjugate: Retrieval) 
     }  # fmt: skip
 
 
+def add_projections(lab: Lab, images: Images, found: Retrieval, seed: int) -> None:
+    """Report locality-sensitive hashing: the sign of random projections of the pixels, beside the network's bits."""
+    test = images.test[: lab.pick(toy=100, quick=300, full=500)]
+    nearest = exact_neighbors(as_rows(test), as_rows(images.train), NEAREST)
+    longest = found.codes.width * LSH_GROWTH
+    stored = lab.cached(
+        "neighborhoods-projections",
+        lambda: {"items": projected(images.train, images.train, longest).packed,
+                 "queries": projected(test, images.train, longest).packed},
+        width=longest, items=len(images.train), queries=len(test),
+    )  # fmt: skip
+    items, queries = (Codes(stored[name], longest) for name in ("items", "queries"))
+    bits = [2**power for power in range(3, longest.bit_length())]
+    random = [hamming_recall(items, queries, b, nearest) for b in bits]
+    learned = [hamming_recall(found.codes, found.queries[: len(test)], b, nearest)
+               for b in bits if b <= found.codes.width]  # fmt: skip
+    wanted = learned[bits.index(min(LSH_BITS, found.codes.width))]
+    needed = next((b for b, share in zip(bits, random, strict=True) if share >= wanted), None)
+    lab.finding(
+        "locality-sensitive hashing needs long codes where the input has many dimensions",
+        paper="very inefficient codes",
+        where="section 1",
+        ours=f"{images.train.shape[1]} dimensions: recall of the {NEAREST} nearest among the {SHORTLIST} nearest by "
+        f"Hamming distance is {wanted:.3f} with {min(LSH_BITS, found.codes.width)} bits of the retrieval network; "
+        + (f"random projections need {needed}" if needed else f"{longest} random projections have {random[-1]:.3f}"),
+        holds=needed is None or needed >= LSH_FACTOR * LSH_BITS,
+        seeds=(seed,),
+    )
+    lab.table(
+        ["code", *(f"{b} bits" for b in bits)],
+        [["random projections (LSH)", *(f"{share:.3f}" for share in random)],
+         [DEEP, *(f"{share:.3f}" for share in learned), *("-" for _ in bits[len(learned) :])]],
+        caption=f"Recall of the {NEAREST} nearest images among the {SHORTLIST} nearest by Hamming distance, "
+        f"{len(test):,} test images as queries.",
+    )  # fmt: skip
+    lab.measured["projections"] = {"bits": bits, "random": random, "network": learned}
+
+
+def projected(pixels: NDArray[np.uint8], train: NDArray[np.uint8], width: int) -> Codes:
+    """Return the signs of random projections, around the mean of the training images."""
+    directions = np.random.default_rng(0).standard_normal((train.shape[1], width), dtype=np.float32)
+    mean = as_rows(train).mean(axis=0)
+    parts = [(as_rows(part) - mean) @ directions > 0 for part in np.array_split(pixels, 20)]
+    return Codes(np.packbits(np.concatenate(parts), axis=1), width)
+
+
+def hamming_recall(items: Codes, queries: Codes, length: int, nearest: Ids) -> float:
+    """Return the recall of the nearest items among the `SHORTLIST` nearest by Hamming distance of prefixes."""
+    far = queries.prefix(length).hamming(items.prefix(length), threads=None)
+    return round(recall(np.argpartition(far, SHORTLIST, axis=1)[:, :SHORTLIST], nearest), 4)
+
+
 def linear_codes(lab: Lab, images: Images, width: int) -> Codes:
     """Return the codes of a LinearCoder, from the cache if they are there."""
     stored = lab.cached(
@@ -290,7 +346,7 @@ def add_findings(
     )
     nested = are_nested(codes, [int(queries[place]) for place in queries_shown(found["alone"])])
     lab.finding(f"each neighborhood is contained in the one before, {name}",
-                paper="always" if of_paper else None, ours=str(nested), holds=nested, seeds=seeds)  # fmt: skip
+                paper="always" if name == DEEP else None, ours=str(nested), holds=nested, seeds=seeds)  # fmt: skip
     if not np.isnan(found["same class"]).any():
         shares = [f"{100 * share:.0f} %" for share in found["same class"].mean(axis=0)]
         lab.table(["R", *map(str, SIZES)], [["same class", *shares]],

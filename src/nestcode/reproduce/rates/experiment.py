@@ -1,6 +1,5 @@
 """MSE by code length: ordered and truncated networks, coders and image codecs."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,14 @@ from nestcode.reproduce.lab.compression import (
     reading_seeds,
 )
 from nestcode.reproduce.lab.images import as_pixels, as_rows, pixel_mse
-from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
+from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves, sign_errors
 from nestcode.reproduce.lab.verdicts import judged
 from nestcode.reproduce.rates.figures import figure_rates, figure_training
 
 LONGEST = 1024  # bits, in the paper's figure
 NEEDS = {"JPEG": "jpg", "WebP": "webp", "AVIF": "avif", "JPEG 2000": "jpg_2000"}  # features of Pillow
 TABLE = (16, 64, 128, 256, 512, 1024)
-# MSE of test images of CIFAR-10 by the sign of each principal component, decoded by least squares
-SIGNS = {256: 0.0260, 512: 0.0251, 1024: 0.0246}
+SIGNED = (256, 512, 1024)  # bits that are the signs of as many principal components
 
 Runs = dict[Reading, list[Compressed]]  # one per seed
 
@@ -49,14 +47,10 @@ def run(lab: Lab) -> None:
         ]
         for reading, name in READINGS.items()
     }
-    kinds: tuple[type[LinearCoder | AdaptiveCoder], ...] = (LinearCoder, AdaptiveCoder)
-    coders = [coder_curve(lab, images, kind) for kind in lab.progress(kinds, "fitting coders")]
-    available = [name for name, need in NEEDS.items() if features.check(need)]
-    codecs = {name: cached_codec(lab, images, CODECS[name]) for name in lab.progress(available, "codecs")}
-    first = {reading: each[0] for reading, each in runs.items()}
-    add_order(lab, first)
-    add_late_units(lab, first, images)
-    add_jpeg(lab, images.side, codecs["JPEG"], first, coders)
+    coders, codecs = others(lab, images)
+    add_order(lab, runs)
+    add_late_units(lab, runs, images)
+    add_jpeg(lab, images.side, codecs["JPEG"], runs, coders)
     add_codecs(lab, coders[-1], codecs)
     lab.figure(
         "rates-bits",
@@ -69,9 +63,10 @@ def run(lab: Lab) -> None:
     )
     lab.figure("rates-training", figure_training(runs),
                "Training loss of the ordered networks by examples seen; thin lines are further seeds.")  # fmt: skip
-    curves = [*coders, *(curve for pair in codecs.values() for curve in pair)]
+    signs = [sign_curve(lab, images)] if images.side == 32 and runs["bits"][0].width == LONGEST else []
+    curves = [*coders, *signs, *(curve for pair in codecs.values() for curve in pair)]
     add_table(lab, runs, curves)
-    add_departures(lab, images, runs, [name for name in NEEDS if name not in available])
+    add_departures(lab, images, runs, [name for name in NEEDS if name not in codecs])
     lab.measured |= {
         "networks": {
             READINGS[reading]: [
@@ -85,6 +80,20 @@ def run(lab: Lab) -> None:
     }  # fmt: skip
 
 
+def others(lab: Lab, images: Images) -> tuple[list[Curve], dict[str, tuple[Curve, Curve]]]:
+    """Return the curves of our coders, and those of the codecs that Pillow has, with and without headers."""
+    kinds: tuple[type[LinearCoder | AdaptiveCoder], ...] = (LinearCoder, AdaptiveCoder)
+    coders = [coder_curve(lab, images, kind) for kind in lab.progress(kinds, "fitting coders")]
+    available = [name for name, need in NEEDS.items() if features.check(need)]
+    return coders, {name: cached_codec(lab, images, CODECS[name]) for name in lab.progress(available, "codecs")}
+
+
+def sign_curve(lab: Lab, images: Images) -> Curve:
+    """Return the curve of the signs of principal components."""
+    stored = lab.cached("rates-signs", lambda: {"errors": sign_errors(images, SIGNED)}, items=images.train.shape)
+    return Curve("signs of principal components", "ours", np.array(SIGNED, dtype=np.float64), stored["errors"])
+
+
 def measured_images(lab: Lab) -> int:
     """Return how many test images coders and codecs are measured on."""
     return lab.pick(toy=10, quick=200, full=500)
@@ -93,9 +102,14 @@ def measured_images(lab: Lab) -> int:
 def coder_curve(lab: Lab, images: Images, kind: type[LinearCoder | AdaptiveCoder]) -> Curve:
     """Return the curve of one of our coders, at every eighth length."""
     coder, test = compression_coder(lab, images, kind), images.test[: measured_images(lab)]
-    codes, bits = coder.encode(as_rows(test)), np.arange(8, coder.width + 1, 8)
-    errors = [pixel_mse(test, as_pixels(coder.decode(codes.prefix(int(length))))) for length in bits]
-    return Curve(kind.__name__, "ours", bits.astype(np.float64), np.array(errors))
+    bits = np.arange(8, coder.width + 1, 8)
+
+    def compute() -> dict[str, Doubles]:
+        codes = coder.encode(as_rows(test))
+        return {"errors": np.array([pixel_mse(test, as_pixels(coder.decode(codes.prefix(int(b))))) for b in bits])}
+
+    stored = lab.cached(f"rates-{kind.__name__}", compute, width=coder.width, items=len(test))
+    return Curve(kind.__name__, "ours", bits.astype(np.float64), stored["errors"])
 
 
 def cached_codec(lab: Lab, images: Images, codec: Codec) -> tuple[Curve, Curve]:
@@ -138,21 +152,21 @@ def compare(curve: Curve, rival: Curve) -> tuple[str, bool | None]:
     return text + f"at {lowest:.0f} bits", above == len(ratios)
 
 
-def add_order(lab: Lab, first: Mapping[Reading, Compressed]) -> None:
+def add_order(lab: Lab, runs: Runs) -> None:
     """Report whether nested dropout is below Optimal Brain Damage and that below truncation, and where they cross."""
     for lower, upper in ((ORDERED, OBD), (OBD, TRUNCATED), (ORDERED, ITERATIVE_OBD)):
         texts, verdicts = [], {}
-        for reading, one in first.items():
-            below, above = one.errors[lower], one.errors[upper]
-            short = slice(1, one.width // 4 + 1)
-            ratio = below[short] / above[short]
-            cross = first_crossing(below, above)
+        for reading, each in runs.items():
+            width = each[0].width
+            below, above = (np.array([one.errors[name] for one in each]) for name in (lower, upper))  # (seeds, lengths)
+            ratio = (below / above)[:, 1 : width // 4 + 1]
+            crossings = [cross for pair in zip(below, above, strict=True) if (cross := first_crossing(*pair))]
             verdicts[reading] = bool((ratio < 1).all())
             texts.append(
-                f"{READINGS[reading]}: at {(ratio < 1).mean():.0%} of lengths up to {one.width // 4}, with "
+                f"{READINGS[reading]}: at {(ratio < 1).mean():.0%} of lengths up to {width // 4}, with "
                 f"{ratio.mean():.2f} of its MSE; "
-                + ("nowhere above" if cross is None else f"first not below at {cross}")
-                + f", {below[-1] / above[-1]:.2f} of it at {one.width}"
+                + (f"first not below at {min(crossings)}" if crossings else "nowhere above")
+                + f", {(below / above)[:, -1].mean():.2f} of it at {width}"
             )
         text, holds = judged(verdicts)
         lab.finding(
@@ -160,52 +174,48 @@ def add_order(lab: Lab, first: Mapping[Reading, Compressed]) -> None:
             paper=None if upper == ITERATIVE_OBD else "below",
             ours=f"{text}. {'. '.join(texts)}",
             holds=holds,
-            seeds=lab.seeds[:1],
         )
 
 
-def add_late_units(lab: Lab, first: Mapping[Reading, Compressed], images: Images) -> None:
+def add_late_units(lab: Lab, runs: Runs, images: Images) -> None:
     """Report whether late units carry information: the error at each doubling of the length."""
-    for reading, one in first.items():
-        lengths = [2**k for k in range(4, one.width.bit_length())]
-        errors = one.errors[ORDERED][lengths]
-        falls = bool(np.all(np.diff(errors) < 0))
-        text = ", ".join(f"{error:.4f} at {b}" for b, error in zip(lengths, errors, strict=True))
+    for reading, each in runs.items():
+        seeds = reading_seeds(lab, reading)
+        lengths = [2**k for k in range(4, each[0].width.bit_length())]
+        errors = np.array([one.errors[ORDERED] for one in each])  # (seeds, lengths)
+        text = ", ".join(f"{errors[:, b].mean():.4f} at {b}" for b in lengths)
         lab.finding(f"the error of test images falls at every doubling of the length, {READINGS[reading]}", ours=text,
-                    holds=falls, seeds=lab.seeds[:1])  # fmt: skip
-        if images.side == 32 and one.width == LONGEST:
-            gains = [one.errors[ORDERED][b] / one.errors[ORDERED][b // 2] - 1 for b in (512, 1024)]
-            signs = [SIGNS[b] / SIGNS[b // 2] - 1 for b in (512, 1024)]
+                    holds=bool(np.all(np.diff(errors[:, lengths]) < 0)), seeds=seeds)  # fmt: skip
+        if images.side == 32 and each[0].width == LONGEST:
+            gains = errors[:, SIGNED[1:]] / errors[:, SIGNED[:-1]] - 1
+            signs = np.exp(np.diff(np.log(sign_curve(lab, images).errors))) - 1
             lab.finding(
                 f"late units gain more than signs of principal components, {READINGS[reading]}",
-                ours=f"256 to 512: {gains[0]:+.1%} ({signs[0]:+.1%} by signs); 512 to 1024: {gains[1]:+.1%} "
-                f"({signs[1]:+.1%})",
-                holds=all(gain < sign for gain, sign in zip(gains, signs, strict=True)),
-                seeds=lab.seeds[:1],
+                ours=f"256 to 512: {gains[:, 0].mean():+.1%} ({signs[0]:+.1%} by signs); 512 to 1024: "
+                f"{gains[:, 1].mean():+.1%} ({signs[1]:+.1%})",
+                holds=bool(np.all(gains < signs)),
+                seeds=seeds,
             )
-        refit, plain = one.errors[ORDERED][-1], one.errors[PLAIN][-1]
+        plain = np.array([one.errors[PLAIN][-1] for one in each])
         lab.finding(f"the refit lowers the error at full width, {READINGS[reading]}",
-                    ours=f"{plain:.4f} before, {refit:.4f} after", holds=bool(refit < plain),
-                    seeds=lab.seeds[:1])  # fmt: skip
+                    ours=f"{plain.mean():.4f} before, {errors[:, -1].mean():.4f} after",
+                    holds=bool(np.all(errors[:, -1] < plain)), seeds=seeds)  # fmt: skip
 
 
-def add_jpeg(
-    lab: Lab, side: int, jpeg: tuple[Curve, Curve], first: Mapping[Reading, Compressed], coders: list[Curve]
-) -> None:
+def add_jpeg(lab: Lab, side: int, jpeg: tuple[Curve, Curve], runs: Runs, coders: list[Curve]) -> None:
     """Report JPEG on small images, and at its best quality."""
     files, bare = jpeg
     texts, verdicts = [], {}
-    for reading, one in first.items():
-        text, holds = compare(bare, as_curve(READINGS[reading], one.errors[ORDERED]))
-        texts.append(f"{READINGS[reading]}: {text}")
-        verdicts[reading] = bool(holds)
+    for reading, each in runs.items():
+        compared = [compare(bare, as_curve(READINGS[reading], one.errors[ORDERED])) for one in each]
+        texts.append(f"{READINGS[reading]}: {compared[0][0]}")
+        verdicts[reading] = all(holds for _, holds in compared)
     text, holds = judged(verdicts)
     lab.finding(
         f"JPEG is above the ordered codes up to {LONGEST}: it is not suited for images of {side} x {side} pixels",
         paper="above",
         ours=f"without headers: {text}. {'. '.join(texts)}. The smallest file has {files.bits[0]:,.0f} bits",
         holds=holds,
-        seeds=lab.seeds[:1],
     )
     for coder in coders:
         text, above = compare(bare, coder)

@@ -9,7 +9,7 @@ from nestcode.arrays import Doubles, Ids
 from nestcode.report import BLUE, GREEN, VERMILLION
 from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.lab import Images
-from nestcode.reproduce.lab.compression import SHOWN, SHOWN_LENGTHS
+from nestcode.reproduce.lab.compression import READINGS, SHOWN, SHOWN_LENGTHS
 from nestcode.reproduce.lab.images import Pixels
 
 
@@ -51,7 +51,7 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
     lengths = [length for length in SHOWN_LENGTHS if any(length in decoded.shown for decoded in found.values())]
     side, gap = images.side, 2
     figure = Figure(figsize=(15, 0.55 * (len(lengths) + 1) + 0.6), layout="constrained")
-    for number, (axes, (name, decoded)) in enumerate(zip(figure.subplots(1, len(found)), found.items(), strict=True)):
+    for axes, (name, decoded) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
         canvas = np.full(((side + gap) * (len(lengths) + 1), (side + gap) * SHOWN, 3), 255, dtype=np.uint8)
         places = [(side + gap) * row + side / 2 for row in range(len(lengths) + 1)]
         for row, length in enumerate([*lengths, None]):
@@ -68,8 +68,8 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
         axes.set_title(name)
         axes.set_xticks([])
         axes.spines[:].set_visible(False)
-        labels = [*(f"{length} bits or units" for length in lengths), "originals"] if number == 0 else []
-        axes.set_yticks(places if labels else [], labels)
+        unit = "units" if name == READINGS["real"] else "bits"
+        axes.set_yticks(places, [*(f"{length} {unit}" for length in lengths), "originals"])
         axes.tick_params(length=0)
     return figure
 

@@ -12,6 +12,7 @@ from nestcode import Codes, Index, LinearCoder
 from nestcode.data import patches
 from nestcode.index import PrefixTree
 from nestcode.metrics import exact_neighbors, recall
+from nestcode.reproduce.complexity.experiment import random_codes
 from nestcode.reproduce.lab import Experiment, Lab
 from nestcode.reproduce.lab.timing import seconds_each
 from nestcode.reproduce.lab.verdicts import is_constant_shift
@@ -20,6 +21,7 @@ from nestcode.reproduce.speeds.figures import PAPER_SECONDS, PROBES, RADII, SIZE
 SIDE = 16  # of image crops
 SEARCHED = 256  # bits that Index.search ranks by
 PAPER_SPEEDUP = 15_000
+HUNDREDS = 200  # times as long as the longest codes that semantic hashing can search
 SCANNED = (16, 4, 1)  # a scan is timed of one item in so many
 SCAN_GROWTH = (0.5, 2.0)  # growth of its time relative to that of items or bits, to be called proportional
 
@@ -79,9 +81,32 @@ def measure(lab: Lab, count: int, widths: Sequence[int], queries: int, exact: in
     ]
     with lab.console.status("  recall"):
         found = measure_recall(coder, codes, rows, query_rows[:exact])
+    found |= measure_long(lab, widths, timed)
     jobs = {str(share): partial(query_codes[0].hamming, codes[: count // share]) for share in SCANNED}
     found["scan by count"] = np.array(list(seconds_each(jobs, rounds=3).values()))
     return {name: np.array([one[name] for one in timed]) for name in timed[0]} | found
+
+
+def measure_long(
+    lab: Lab, widths: Sequence[int], timed: Sequence[Mapping[str, NDArray[Any]]]
+) -> dict[str, NDArray[Any]]:
+    """Return the longest code that semantic hashing can search, and the times of ordered retrieval there and beyond.
+
+    It can if a Hamming ball of radius 2 takes less time than a scan, and is empty for at most half of the queries.
+    """
+    can = [
+        width
+        for width, one in zip(widths, timed, strict=True)
+        if one["hashing"][RADII.index(2)] < one["scan"] and (one["nearest"] > 2).mean() <= 0.5
+    ]
+    if not can:
+        return {"feasible": np.array(0), "long": np.full(2, np.nan)}
+    count, queries = lab.pick(toy=3000, quick=100_000, full=1_000_000), lab.pick(toy=200, quick=10_000, full=10_000)
+    rng, jobs = np.random.default_rng(lab.seeds[0]), {}
+    for width in (can[-1], HUNDREDS * can[-1]):
+        tree = PrefixTree(random_codes(count, width, 0.5, rng))
+        jobs[str(width)] = partial(query_batch, tree, random_codes(queries, width, 0.5, rng), 32)
+    return {"feasible": np.array(can[-1]), "long": np.array(list(seconds_each(jobs, rounds=5).values())) / queries}
 
 
 def crops(lab: Lab, count: int, queries: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -291,6 +316,19 @@ def add_claims(lab: Lab, widths: Sequence[int], found: Mapping[str, Any]) -> Non
         paper="even for very short codes",
         ours=f"radius 3 from {beyond[0]} bits on" if beyond else "never",
         holds=beyond == list(widths),
+        seeds=lab.seeds[:1],
+    )
+    feasible, (short, long) = int(found["feasible"]), (float(seconds) for seconds in found["long"])
+    lab.finding(
+        "codes can be hundreds of times longer than semantic hashing can search",
+        paper="hundreds of times longer than currently feasible",
+        where="abstract",
+        ours=f"it searches {feasible} bits: radius 2 takes less time than a scan, and half of the balls are not empty; "
+        f"ordered retrieval takes {1e9 * short:.0f} ns per query there, {1e9 * long:.0f} ns at "
+        f"{HUNDREDS * feasible:,} bits, random codes"
+        if feasible
+        else "no length is feasible for semantic hashing",
+        holds=long < 2 * short if feasible else None,
         seeds=lab.seeds[:1],
     )
     empty = (found["nearest"] > 2).mean(axis=1)
