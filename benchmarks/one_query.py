@@ -119,8 +119,7 @@ def idle_core() -> Iterator[None]:
     """Let searches call a core that finds nothing."""
     with (
         patch.object(_core.RowSearcher, "search", find_nothing),
-        patch.object(_core, "scan_vectors", lambda *_: True),
-        patch.object(_core.CodeScan, "search", lambda *_: True),
+        patch.object(_core, "scan", lambda *_: True),
     ):
         yield
 

@@ -47,15 +47,6 @@ class RegroupedDecoder {
         std::ranges::stable_sort(selected_, {}, &Selected::size);  // branches are predictable
     }
 
-    // Writes what a code decodes to, without its centroid.
-    void decode(const std::uint8_t* code, float* out) const {
-        std::fill_n(out, directions_, 0.0f);
-        for (const Selected& own : selected_) {
-            const unsigned byte = bytes_ == 0 ? 0 : code[own.bit / 8];
-            out[own.direction] = tables_[own.table + (byte >> own.bit % 8 & (own.size - 1))];
-        }
-    }
-
     // 64 codes word by word.
     class Words {
       public:
@@ -85,24 +76,24 @@ class RegroupedDecoder {
         std::vector<float> rows_;  // (32, count): codes may end within a word
     };
 
-    // Decodes 64 codes into two panels, which were zero at first, and adds their centroids: null without a coarse
-    // quantizer.
-    void decode(Words& words, const float* const* centroids, Panel* panels, Simd simd) const {
-        for (std::size_t i = 0; i < 2 && centroids != nullptr; ++i) panels[i].pack(centroids + i * Panel::kRows);
+    // Decodes the first `count` of 64 codes into two panels: what directions with bits add to a shared row, or to the
+    // row of each code in the panels where that is null.
+    void decode(Words& words, std::size_t count, const float* shared, Panel* panels, Simd simd) const {
 #if NESTCODE_X86
         if (simd == Simd::avx512)
-            return centroids == nullptr ? write<false>(words, panels) : write<true>(words, panels);
+            return shared != nullptr ? write<true>(words, shared, panels) : write<false>(words, shared, panels);
 #endif
         static_cast<void>(simd);
         for (const Selected& own : selected_)
-            for (std::size_t i = 0; i < 2; ++i) {
+            for (std::size_t i = 0; i * Panel::kRows < count; ++i) {
+                const std::size_t lanes = std::min(count - i * Panel::kRows, Panel::kRows);
                 const float* const table = tables_.data() + own.table;
                 const float* const word = words.line(i, own.bit / 32);
                 float* const line = panels[i].line(own.direction);
-                for (std::size_t lane = 0; lane < Panel::kRows; ++lane) {
+                for (std::size_t lane = 0; lane < lanes; ++lane) {
                     const std::uint32_t bits = std::bit_cast<std::uint32_t>(word[lane]) >> own.bit % 32;
-                    const float level = table[bits & (own.size - 1)];
-                    line[lane] = centroids == nullptr ? level : line[lane] + level;
+                    line[lane] =
+                        (shared != nullptr ? shared[own.direction] : line[lane]) + table[bits & (own.size - 1)];
                 }
             }
     }
@@ -132,20 +123,22 @@ class RegroupedDecoder {
     }
 
 #if NESTCODE_X86
-    template <bool centered>
-    NESTCODE_AVX512 void write(Words& words, Panel* panels) const {
-        select(words, Write<centered>{panels[0].line(0), panels[1].line(0)});
+    template <bool shares>
+    NESTCODE_AVX512 void write(Words& words, const float* shared, Panel* panels) const {
+        select(words, Write<shares>{shared, panels[0].line(0), panels[1].line(0)});
     }
 
-    template <bool centered>
+    template <bool shares>
     struct Write {
+        const float* shared;    // row
         float *first, *second;  // panels
 
         [[gnu::always_inline]] NESTCODE_AVX512 void operator()(std::size_t direction, const __m512* levels) const {
             float* const lines[2] = {first + direction * Panel::kRows, second + direction * Panel::kRows};
             for (std::size_t i = 0; i < 4; ++i) {
                 float* const line = lines[i / 2] + i % 2 * 16;
-                _mm512_store_ps(line, centered ? _mm512_add_ps(_mm512_load_ps(line), levels[i]) : levels[i]);
+                const __m512 row = shares ? _mm512_set1_ps(shared[direction]) : _mm512_load_ps(line);
+                _mm512_store_ps(line, _mm512_add_ps(row, levels[i]));
             }
         }
     };

@@ -90,9 +90,17 @@ struct RowProjection {
     ProjectionBlocks complement;        // an orthonormal basis of all vectors outside of the directions, or none
     const float* mean_coefficients;     // (directions): of the mean itself
     float mean_square;                  // its squared norm in all features
-    float mean_outside;                 // and outside of the directions
+    const double* mean_rest;            // (features): the part of the mean outside of the directions
+    double rest_norm;                   // its norm, 0 for squared distances, which are around the mean
 
     std::size_t features() const { return blocks.features; }
+
+    // How far a row, (features), reaches in the direction of the mean outside of the directions.
+    template <class Real>
+    double along_rest(const Real* row) const {
+        if (rest_norm == 0) return 0;
+        return sum_in_double(features(), [&](std::size_t f) { return row[f] * mean_rest[f]; }) / rest_norm;
+    }
     std::size_t coarse_count() const {  // padded
         return coarse ? std::visit([](const auto& parts) { return parts.count(); }, *coarse) : blocks.count() - used;
     }
@@ -158,8 +166,18 @@ class RowBatch {
                                   : coefficients(q) + projection_.used;
     }
     float mean_product(std::size_t q) const { return static_cast<float>(mean_products_[q]); }
-    double mean_product_in_double(std::size_t q) const { return mean_products_[q]; }
     double square(std::size_t q) const { return squares_[q]; }  // squared norm of the row as it was given
+
+    // A query in the coordinates of what codes decode to: those of the directions, and the part of the mean outside of
+    // them; around the mean for squared distances, where that part is 0.
+    std::vector<double> coordinates(std::size_t q) const {
+        std::vector<double> values(coefficients(q), coefficients(q) + projection_.count);
+        if (projection_.metric == Metric::cosine)  // coefficients are around the mean
+            for (std::size_t d = 0; d < values.size(); ++d) values[d] += projection_.mean_coefficients[d];
+        values.push_back(projection_.along_rest(centered(q)) +
+                         (projection_.metric == Metric::cosine ? projection_.rest_norm : 0));
+        return values;
+    }
 
     // The squared distance of a query to the span of the directions.
     float outside(std::size_t q) const {
@@ -259,7 +277,13 @@ struct RowBudget {
     std::size_t reranked;       // candidates that are reranked, of the lists and of each graph
     bool reranks_more;          // where that is not enough
     double most_ns;             // of all work: before it costs more, a query is given up
-    double ns_per_estimated, ns_per_visited, ns_per_reranked;
+    double ns_per_estimated, ns_per_candidate, ns_per_visited, ns_per_reranked;
+
+    // Of keeping the best of so many estimates in random order: a candidate costs where it is among the best so far.
+    double ns_of_keeping(std::uint64_t estimated, std::size_t kept) const {
+        const auto all = static_cast<double>(estimated), best = static_cast<double>(kept);
+        return ns_per_candidate * (all <= best ? all : best * (1 + std::log(all / best)));
+    }
 
     // How many items of this cost are left of the budget.
     std::size_t left(double spent, double ns_per_item) const {
@@ -393,10 +417,11 @@ class RowSearch {
     void rerank(std::size_t q, Ranking& own) {
         if (snapshot_.decoder != nullptr) return rerank_codes(q, own);
         const auto position = [&](std::size_t i) { return own.positions[own.pending[i]]; };
-        (*sums_)(batch_->features(q), own.pending.size(), position, [&](std::size_t i, const RowSums& sums) {
-            own.distances[own.pending[i]] = metric() == Metric::l2      ? sums.norm
-                                            : metric() == Metric::inner ? -sums.product
-                                                                        : cosine_distance(q, position(i), sums);
+        const float* const query = batch_->features(q);
+        (*sums_)(query, own.pending.size(), position, [&](std::size_t i, const RowSums& sums) {
+            const bool fits = metric() != Metric::cosine || (sums.norm > kLeastSquare && sums.norm < kLargestSquare);
+            const float* const row = fits ? nullptr : sums_->row(position(i));
+            own.distances[own.pending[i]] = distance_of(metric(), sums, query, row, snapshot_.vectors->features);
         });
     }
 
@@ -452,13 +477,15 @@ class RowSearch {
 
     // Writes the best of queries `first` to `first + count` by inverted lists that hold so many candidates.
     void estimate_lists(std::size_t first, std::size_t count, std::uint64_t candidates, const SearchResults& results) {
-        const ListBudget budget{candidates, budget_.left(spent_[first], budget_.ns_per_estimated)};
+        const double keeping = budget_.ns_of_keeping(candidates, results.k);
+        const ListBudget budget{candidates, budget_.left(spent_[first] + keeping, budget_.ns_per_estimated)};
         if (snapshot_.projection == nullptr)
             hamming(first, count, budget, results);
         else
             estimate_rows(first, count, budget, results);
         for (std::size_t q = 0; q < count; ++q)
-            spent_[first + q] += budget_.ns_per_estimated * static_cast<double>(results.passed[q]);
+            if (results.compared[q] != kGivenUp)
+                spent_[first + q] += keeping + budget_.ns_per_estimated * static_cast<double>(results.passed[q]);
     }
 
     void hamming(std::size_t first, std::size_t count, const ListBudget& budget, const SearchResults& results) const {
@@ -662,47 +689,27 @@ class RowSearch {
         for (; own.sampled < room; own.sampled += kSampled) take_at(own.sampled);
     }
 
-    float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
-        if (sums.norm > 1e-30f && sums.norm < 1e30f) return std::max(2 - 2 * sums.product / std::sqrt(sums.norm), 0.0f);
-        return cosine_distance_in_double(batch_->features(q), sums_->row(position), snapshot_.vectors->features, {}, 0);
-    }
-
     // Those to rerank are the last ones.
     void rerank_codes(std::size_t q, Ranking& own) {
-        const RowProjection& projection = *snapshot_.projection;
-        const std::size_t directions = snapshot_.decoder->directions;
-        const float* coefficients = batch_->coefficients(q);
-        rest_ = batch_->mean_product(q);
-        around_zero_.assign(coefficients, coefficients + directions);
-        if (metric() == Metric::cosine) {
-            const auto scale = static_cast<float>(1 / projection.unit);
-            rest_ *= scale;
-            for (std::size_t d = 0; d < directions; ++d) {
-                around_zero_[d] = scale * (coefficients[d] + projection.mean_coefficients[d]);
-                rest_ -= around_zero_[d] * projection.mean_coefficients[d];
-            }
-            if (batch_->square(q) == 0) {  // the rest of rounding
-                std::ranges::fill(around_zero_, 0.0f);
-                rest_ = 0;
-            }
-        }
-        if (!rerank_bit_planes(q, own)) rerank_decoded(q, own);
+        const std::vector<double> coordinates = batch_->coordinates(q);
+        const bool by_angle = metric() == Metric::cosine;
+        const double scale = !by_angle ? 1 : batch_->square(q) == 0 ? 0 : 1 / snapshot_.projection->unit;
+        query_.resize(coordinates.size());
+        for (std::size_t d = 0; d < query_.size(); ++d) query_[d] = static_cast<float>(scale * coordinates[d]);
+        const auto mean = static_cast<float>(snapshot_.projection->rest_norm);
+        const RowSums outside{query_.back() * mean, metric() == Metric::l2 ? batch_->outside(q) : mean * mean};
+        if (!rerank_bit_planes(own, outside)) rerank_decoded(own, outside);
     }
 
     // Ranks codes without decoding them, and returns false where that is not possible.
-    bool rerank_bit_planes(std::size_t q, Ranking& own) {
-        const RowProjection& projection = *snapshot_.projection;
+    bool rerank_bit_planes(Ranking& own, RowSums outside) {
         const CoefficientDecoder& decoder = *snapshot_.decoder;
         const BitPlaneKernel kernel = bit_plane_kernel(simd_);
         if (kernel == nullptr || decoder.codebooks != nullptr || decoder.centroid_bits != 0) return false;
-        const bool by_angle = metric() == Metric::cosine, squares = metric() == Metric::l2;
         const std::size_t bytes = snapshot_.codes.front().bytes;
-        shifts_.assign(decoder.directions, 0);
-        if (by_angle) std::copy_n(projection.mean_coefficients, decoder.directions, shifts_.data());
-        if (squares)
-            for (std::size_t d = 0; d < decoder.directions; ++d) shifts_[d] = -around_zero_[d];
-        const ShiftedQuery query{around_zero_.data(), shifts_.data()};
-        const float outside = by_angle ? projection.mean_outside : squares ? batch_->outside(q) : 0;
+        shifts_.assign(snapshot_.projection->mean_coefficients,
+                       snapshot_.projection->mean_coefficients + decoder.directions);
+        for (std::size_t d = 0; d < decoder.directions && metric() == Metric::l2; ++d) shifts_[d] = -query_[d];
         packed_.resize(bytes * kLanes);
         for (std::size_t first = own.pending[0]; first < own.positions.size(); first += kLanes) {
             const std::size_t many = std::min(kLanes, own.positions.size() - first);
@@ -711,13 +718,12 @@ class RowSearch {
                 for (std::size_t b = 0; b < bytes; ++b) packed_[b * kLanes + i] = code[b];
             }
             float products[kLanes], norms[kLanes];
-            kernel(packed_.data(), decoder.direction_bits, decoder.levels, query, products, norms);
+            kernel(packed_.data(), decoder.direction_bits, decoder.levels, {query_.data(), shifts_.data()}, products,
+                   norms);
             for (std::size_t i = 0; i < many; ++i) {
-                const float norm = norms[i] + outside, product = products[i] + rest_;
-                if (by_angle && !(norm > 1e-30f && norm < 1e30f)) return false;
-                own.distances[first + i] = squares    ? norm
-                                           : by_angle ? std::max(2 - 2 * product / std::sqrt(norm), 0.0f)
-                                                      : -product;
+                const float square = norms[i] + outside.norm;
+                if (metric() == Metric::cosine && !(square > kLeastSquare && square < kLargestSquare)) return false;
+                own.distances[first + i] = distance_of(metric(), {products[i], norms[i]}, nullptr, nullptr, 0, outside);
             }
         }
         return true;
@@ -731,8 +737,7 @@ class RowSearch {
         return code;
     }
 
-    void rerank_decoded(std::size_t q, Ranking& own) {
-        const RowProjection& projection = *snapshot_.projection;
+    void rerank_decoded(Ranking& own, RowSums outside) {
         const CoefficientDecoder& decoder = *snapshot_.decoder;
         const std::size_t many = own.pending.size(), directions = decoder.directions;
         const std::size_t bytes = snapshot_.codes.front().bytes;
@@ -741,19 +746,15 @@ class RowSearch {
             std::copy_n(code_of(own.positions[own.pending[i]]), bytes, packed_.data() + i * bytes);
         decoded_.resize(many * directions);
         decoder({packed_.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)}, decoded_.data());
-        if (metric() == Metric::l2) {
-            const float outside = batch_->outside(q);
-            for (std::size_t i = 0; i < many; ++i)
-                own.distances[own.pending[i]] =
-                    squared_distance(around_zero_.data(), decoded_.data() + i * directions, directions) + outside;
-            return;
+        const float* const mean = snapshot_.projection->mean_coefficients;
+        const auto sums_of =
+            metric() == Metric::l2 ? row_sums_kernel<float, true>(simd_) : row_sums_kernel<float, false>(simd_);
+        for (std::size_t i = 0; i < many; ++i) {
+            float* const row = decoded_.data() + i * directions;
+            for (std::size_t d = 0; d < directions && metric() != Metric::l2; ++d) row[d] += mean[d];
+            own.distances[own.pending[i]] =
+                distance_of(metric(), sums_of(query_.data(), row, directions), query_.data(), row, directions, outside);
         }
-        order_.resize(many);
-        std::iota(order_.begin(), order_.end(), std::int64_t{0});
-        Complement complement{nullptr, 0, &rest_};
-        if (metric() == Metric::cosine) complement = {projection.mean_coefficients, projection.mean_outside, &rest_};
-        nestcode::rerank(MatrixReader{decoded_.data(), directions}, around_zero_.data(), 1, order_.data(), many,
-                         metric(), complement, own.distances.data() + own.pending[0], 1);
     }
 
     const SearchedSnapshot& snapshot_;
@@ -766,12 +767,11 @@ class RowSearch {
     std::optional<VectorSums> sums_;
     RowHits hits_ = {};
     std::size_t count_ = 0, columns_ = 0, list_columns_ = 0;
-    float rest_ = 0;  // what inner products with coefficients lack
     std::vector<std::size_t> graph_columns_;
-    std::vector<float> scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, decoded_, around_zero_,
-        shifts_, list_distances_, half_way_, sorted_;
+    std::vector<float> scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, decoded_, query_, shifts_,
+        list_distances_, half_way_, sorted_;
     std::vector<std::uint32_t> positions_;
-    std::vector<std::int64_t> visited_, in_lists_, order_;
+    std::vector<std::int64_t> visited_, in_lists_;
     std::vector<std::uint64_t> passed_;
     std::vector<std::size_t> most_visited_;
     std::vector<double> spent_;  // ns of each query's work so far

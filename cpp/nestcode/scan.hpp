@@ -18,100 +18,16 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <span>
 
 #include "inner_products.hpp"
 #include "metric.hpp"
 #include "parallel.hpp"
+#include "rerank.hpp"
 #include "top_k.hpp"
-#include "vector_distance.hpp"
 
 namespace nestcode {
-
-// The sums that distances are computed from, in float32 and whatever the vectors are stored as: four vectors at a time,
-// while the next four are prefetched.
-class VectorSums {
-  public:
-    VectorSums(const VectorRuns& vectors, Metric metric, Simd simd)
-        : vectors_(vectors),
-          floats_(kernel<float>(metric, simd)),
-          halves_(kernel<Half>(metric, simd)),
-          expand_half_(half_expander(simd)),
-          only_halves_(
-              std::ranges::all_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float16; })),
-          buffer_(new float[kRows * vectors.features]) {
-        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr || vectors.runs[0].blocks != nullptr) return;
-        if (!only_halves_ && vectors.runs[0].type != VectorType::float32) return;
-        plain_ = vectors.runs[0].data;
-        row_bytes_ = vectors.runs[0].row_bytes();
-    }
-
-    // Calls take(i, sums) for each of `count` vectors, that at position_at(i).
-    template <class PositionAt, class Take>
-    void operator()(const float* query, std::size_t count, const PositionAt& position_at, const Take& take) const {
-        if (only_halves_)
-            compute<Half>(halves_, query, count, position_at, take);
-        else
-            compute<float>(floats_, query, count, position_at, take);
-    }
-
-    // The vector as float32, until the next call.
-    const float* row(std::size_t position) const { return read<float>(position, 0); }
-
-  private:
-    static constexpr std::size_t kRows = 4;
-
-    template <class Element>
-    static FourRowSumsKernel<Element> kernel(Metric metric, Simd simd) {
-        return metric == Metric::l2 ? four_row_sums_kernel<Element, true>(simd)
-                                    : four_row_sums_kernel<Element, false>(simd);
-    }
-
-    template <class Element, class PositionAt, class Take>
-    void compute(FourRowSumsKernel<Element> sums_of, const float* query, std::size_t count,
-                 const PositionAt& position_at, const Take& take) const {
-        const std::uint8_t* next[kRows];  // where the next rows lie
-        const auto find = [&](std::size_t first) {
-            for (std::size_t i = 0; i < kRows; ++i)  // the last one fills up
-                next[i] = stored(position_at(std::min(first + i, count - 1)));
-        };
-        if (count != 0) find(0);
-        for (std::size_t first = 0; first < count; first += kRows) {
-            const Element* rows[kRows];
-            for (std::size_t i = 0; i < kRows; ++i)
-                rows[i] = plain_ != nullptr ? reinterpret_cast<const Element*>(next[i])
-                                            : read<Element>(position_at(std::min(first + i, count - 1)), i);
-            find(first + kRows);
-            RowSums sums[kRows];
-            sums_of(query, rows, vectors_.features, next, sums);
-            for (std::size_t i = 0; i < std::min(kRows, count - first); ++i) take(first + i, sums[i]);
-        }
-    }
-
-    const std::uint8_t* stored(std::size_t position) const {
-        if (plain_ != nullptr) return plain_ + position * row_bytes_;
-        const auto [run, own] = vectors_.find(position);
-        return run->at(own);
-    }
-
-    template <class Element>
-    const Element* read(std::size_t position, std::size_t i) const {
-        const auto [run, own] = vectors_.find(position);
-        if constexpr (std::is_same_v<Element, float>)
-            return run->row(own, expand_half_, buffer_.get() + i * vectors_.features);
-        run->touch(own);
-        return reinterpret_cast<const Element*>(run->at(own));
-    }
-
-    const VectorRuns& vectors_;
-    const FourRowSumsKernel<float> floats_;
-    const FourRowSumsKernel<Half> halves_;
-    const HalfExpander expand_half_;
-    const bool only_halves_;
-    const std::unique_ptr<float[]> buffer_;  // (4, features)
-    const std::uint8_t* plain_ = nullptr;    // rows that are read where they lie: one run of floats in memory
-    std::size_t row_bytes_ = 0;
-};
 
 // The sum of term(f) over all features in float64, in 16 parts that hide the latency of additions.
 template <class Term>
@@ -224,22 +140,6 @@ void compare_all(std::span<const std::size_t> queries, std::size_t many, const N
     }
 }
 
-// The same in float64: reader_of() returns what reads items on one thread, and distance(reader, q) the distance of the
-// latest to a query.
-template <class ReaderOf, class Distance>
-void compare_in_double(std::span<const std::size_t> queries, std::size_t many, const std::int64_t* ids,
-                       const NearestHits& hits, std::size_t threads, const ReaderOf& reader_of,
-                       const Distance& distance) {
-    compare_all(queries, many, hits, threads, [&](std::size_t begin, std::size_t end, auto some, auto& nearest) {
-        auto reader = reader_of();
-        for (std::size_t i = begin; i < end; ++i) {
-            reader.read(i);
-            for (std::size_t q = 0; q < some.size(); ++q)
-                nearest[q].add(ranked_item(distance(reader, some[q]), ids[i]));
-        }
-    });
-}
-
 // Sums in float64 of a query and a row, which is scaled: their product, the square of their difference, and the row's
 // squared norm.
 template <class Real>
@@ -286,29 +186,27 @@ struct DoubleRow {
     }
 };
 
-// Reads vectors on one thread, and compares the latest with queries; the cosine with zeros is 0.
-class DoubleReader {
+// Distances in float64 from queries to one row at a time; the cosine with zeros is 0.
+class ExactDistances {
   public:
-    DoubleReader(const VectorRuns& vectors, Metric metric, Simd simd)
-        : reader_(vectors, half_expander(simd)), metric_(metric), kernels_(simd), fine_kernels_(simd) {}
+    ExactDistances(Metric metric, std::size_t features, Simd simd)
+        : metric_(metric), features_(features), kernels_(simd), fine_kernels_(simd) {}
 
-    void prefetch(std::size_t position) const { reader_.prefetch(position); }
-
-    void read(std::size_t position) {
-        if (const double* own = reader_.row_in_double(position)) {
-            row_ = nullptr;
-            fine_.read(own, reader_.features(), metric_);
-            zero_ = fine_.zero;
-            return;
-        }
-        row_ = reader_.row(position);
+    // Compares this row from now on.
+    void set(const float* row) {
+        row_ = row;
         if (metric_ != Metric::cosine) return;
-        const double norm = kernels_.norm(row_, reader_.features());
+        const double norm = kernels_.norm(row, features_);
         zero_ = norm == 0;
         scale_ = 1 / std::sqrt(norm);
     }
+    void set(const double* row) {
+        row_ = nullptr;
+        fine_.read(row, features_, metric_);
+        zero_ = fine_.zero;
+    }
 
-    double distance(const DoubleRow& query) const {
+    double from(const DoubleRow& query) const {
         if (query.zero || zero_) return 2;
         return row_ != nullptr ? compare(query, row_, scale_, kernels_)
                                : compare(query, fine_.values.data(), 1, fine_kernels_);
@@ -317,19 +215,18 @@ class DoubleReader {
   private:
     template <class Real>
     double compare(const DoubleRow& query, const Real* row, double scale, const DoubleKernels<Real>& kernels) const {
-        const std::size_t features = reader_.features();
         const double* const values = query.values.data();
-        const double found = metric_ == Metric::inner ? -kernels.product(values, row, features)
-                                                      : kernels.square(values, row, scale, features);
+        const double found = metric_ == Metric::inner ? -kernels.product(values, row, features_)
+                                                      : kernels.square(values, row, scale, features_);
         const auto finite = [](Real value) { return std::isfinite(value); };
-        if (!std::isfinite(found) && !std::all_of(row, row + features, finite)) throw NotFinite();
+        if (!std::isfinite(found) && !std::all_of(row, row + features_, finite)) throw NotFinite();
         return found;
     }
 
-    VectorReader reader_;
-    Metric metric_;
-    DoubleKernels<float> kernels_;
-    DoubleKernels<double> fine_kernels_;
+    const Metric metric_;
+    const std::size_t features_;
+    const DoubleKernels<float> kernels_;
+    const DoubleKernels<double> fine_kernels_;
     const float* row_ = nullptr;  // of float32, or
     DoubleRow fine_;              // of float64
     double scale_ = 1;
@@ -523,299 +420,321 @@ class CloseItems {
     Estimates room_;
 };
 
-// Estimates a batch of queries' distances to a block of items at a time, by matrix products, and collects the close
-// ones: scale (product + offset) + shift.
-class BlockEstimates {
-  public:
-    static constexpr std::size_t kItems = 1024;  // of a block, at most
-    std::vector<float> scales, shifts;           // of a block's items
+// At least the error of a distance that float32 computes from a product, given how many products it sums, the norm of
+// the query and the largest norm of a row. By the cosine, rows are divided by their norms, of which `shortest`
+// is the least.
+inline double bound_of_products(Metric metric, std::size_t products, double length, double largest,
+                                double shortest = std::numeric_limits<double>::infinity()) {
+    const auto roundings = static_cast<double>(products);
+    const double unit = (roundings + 16) * kUnit, underflow = roundings * kSmallest;
+    largest = std::sqrt(largest * largest + underflow) * (1 + 0x1p-10);
+    if (metric == Metric::cosine) return 3 * unit * std::max(largest / shortest, 1.0);
+    const double sum = length + largest;
+    return unit * (metric == Metric::inner ? length * largest : sum * sum) + underflow;
+}
 
-    // Queries are (count, features); there are at most `most` items in a block.
-    BlockEstimates(const float* queries, std::size_t count, std::size_t features, std::size_t most, Simd simd)
-        : scales(most),
-          shifts(most),
-          queries_(queries),
-          count_(count),
-          stride_((most + Panel::kRows - 1) / Panel::kRows * Panel::kRows),
-          products_(new float[count * stride_]),
-          panel_(features, simd),
-          simd_(simd) {}
+// A distance is scale * product + shift, up to a term that is the same for all items.
+struct ProductDistance {
+    float scale, shift;
 
-    // row_at(i, slot) returns item i of a block, until 32 others were read: those have other slots.
-    template <class RowAt>
-    void multiply(std::size_t many, const RowAt& row_at) {
-        for (std::size_t first = 0; first < many; first += Panel::kRows) {
-            const float* rows[Panel::kRows];
-            for (std::size_t i = 0; i < Panel::kRows; ++i)  // the last one fills up
-                rows[i] = first + i < many ? row_at(first + i, i) : rows[i - 1];
-            panel_.pack(rows);
-            multiply(first, panel_);
-        }
-    }
-
-    // The same for 32 items from `first` on that are packed already.
-    void multiply(std::size_t first, const Panel& panel) {
-        panel.multiply(queries_, count_, products_.get() + first, stride_);
-    }
-
-    // Offsets and the bounds of errors are those of the queries.
-    void collect(std::size_t many, const float* offsets, const double* bounds, CloseItems& close) const {
-        close.add({products_.get(), many, stride_, offsets, scales.data(), shifts.data(), bounds}, simd_);
-    }
-
-  private:
-    const float* const queries_;
-    const std::size_t count_, stride_;
-    const std::unique_ptr<float[]> products_;  // (count, stride)
-    Panel panel_;
-    const Simd simd_;
+    ProductDistance(Metric metric, float square)  // the row's squared norm
+        : scale(metric == Metric::l2      ? -2
+                : metric == Metric::inner ? -1
+                                          : -2 / std::sqrt(square)),
+          shift(metric == Metric::l2 ? square : 0) {}
 };
 
-// Searches some queries on one thread by matrix products.
-template <class Real>
-class BatchScan {
-  public:
-    static constexpr std::size_t kQueryBytes = 3u << 18;  // of queries that stay in the second-level cache
+// What the errors of estimates are at most: `absolute`, and `relative` to the distance; and how far the query was moved
+// when it was rounded, which a squared distance feels by its root.
+struct EstimateErrors {
+    double absolute = 0, relative = 0, moved = 0;
 
-    BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric, Simd simd)
-        : vectors_(vectors),
-          queries_(queries),
-          count_(count),
-          metric_(metric),
-          simd_(simd),
-          expand_half_(half_expander(simd)),
-          center_(vectors.features),
-          rounded_(count * vectors.features),
-          lengths_(count) {}
-
-    // Adds the nearest of the vectors at the positions `items` to the hits of each query from `first` on, and writes
-    // whether it could.
-    template <class Position>
-    void search(const Position* items, const std::int64_t* ids, std::size_t many, const NearestHits& hits,
-                std::size_t first, std::uint8_t* done) {
-        CloseItems close(count_, hits.k, many);
-        prepare(close);
-        if (!estimate(items, many, close)) return;
-        constexpr std::size_t ahead = 2;  // rows are anywhere in memory
-        DoubleReader reader(vectors_, metric_, simd_);
-        DoubleRow query;
-        std::vector<RankedItem> ranked;
-        for (std::size_t q = 0; q < count_; ++q) {
-            if (!close.usable(q)) continue;
-            const auto own = close.of(q);
-            const auto position = [&](std::size_t i) { return static_cast<std::size_t>(items[own[i].second]); };
-            query.read(queries_ + q * vectors_.features, vectors_.features, metric_);
-            ranked.clear();
-            for (std::size_t i = 0; i < own.size(); ++i) {
-                if (i + ahead < own.size()) reader.prefetch(position(i + ahead));
-                reader.read(position(i));
-                ranked.push_back(ranked_item(reader.distance(query), ids[own[i].second]));
-            }
-            hits.add(first + q, ranked);
-            done[first + q] = true;
-        }
-    }
-
-  private:
-    // Rounds the queries to float32: around a center for squared distances, L2-normalized for the cosine.
-    void prepare(CloseItems& close) {
-        const std::size_t features = vectors_.features;
-        if (metric_ == Metric::l2) choose_center();
-        DoubleRow query;
-        for (std::size_t q = 0; q < count_; ++q) {
-            query.read(queries_ + q * features, features, metric_);
-            if (query.zero) close.drop(q);
-            for (std::size_t f = 0; f < features && centered_; ++f) query.values[f] -= center_[f];
-            std::copy(query.values.begin(), query.values.end(), rounded_.data() + q * features);
-            lengths_[q] = std::sqrt(squared_norm_in_double(query.values.data(), features));
-        }
-    }
-
-    // The mean of the queries where they are far from 0: squares around 0 would be larger.
-    void choose_center() {
-        const std::size_t features = vectors_.features;
-        std::vector<double> mean(features);
-        double squares = 0, square = 0;
-        for (std::size_t q = 0; q < count_; ++q) {
-            const Real* const query = queries_ + q * features;
-            for (std::size_t f = 0; f < features; ++f) mean[f] += query[f];
-            squares += squared_norm_in_double(query, features);
-        }
-        for (double& value : mean) value /= static_cast<double>(count_);
-        for (const double value : mean) square += value * value;
-        centered_ = 2 * static_cast<double>(count_) * square > squares;
-        if (centered_) std::copy(mean.begin(), mean.end(), center_.begin());
-    }
-
-    // Item i around the center, in the buffer unless it is read where it lies.
-    const float* row_around_center(const VectorReader& reader, std::size_t position, float* buffer) const {
-        if (const double* own = reader.row_in_double(position)) {
-            for (std::size_t f = 0; f < vectors_.features; ++f) buffer[f] = static_cast<float>(own[f] - center_[f]);
-            return buffer;
-        }
-        const float* own = reader.row(position, buffer);
-        if (!centered_) return own;
-        for (std::size_t f = 0; f < vectors_.features; ++f) buffer[f] = own[f] - center_[f];
-        return buffer;
-    }
-
-    // Collects the close items, or returns false where norms underflow.
-    template <class Position>
-    bool estimate(const Position* items, std::size_t many, CloseItems& close) const {
-        constexpr std::size_t most = BlockEstimates::kItems;
-        const std::size_t features = vectors_.features;
-        const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(simd_);
-        const VectorReader reader(vectors_, expand_half_);
-        const std::vector<float> zeros(std::max(features, count_));
-        std::vector<float> buffer(Panel::kRows * features);
-        std::vector<double> bounds(count_);
-        BlockEstimates estimates(rounded_.data(), count_, features, std::min(most, many), simd_);
-        float largest = 0;
-        bool usable = true;
-        for (std::size_t first = 0; first < many; first += most) {
-            const std::size_t count = std::min(most, many - first);
-            estimates.multiply(count, [&](std::size_t i, std::size_t slot) {
-                const auto position = static_cast<std::size_t>(items[first + i]);
-                const float* row = row_around_center(reader, position, buffer.data() + slot * features);
-                float norm = sums_of(zeros.data(), row, features).norm;
-                if (metric_ == Metric::cosine && !(norm > 1e-30f)) {  // its square underflows, or it is zero
-                    usable = usable && std::equal(row, row + features, zeros.data());
-                    norm = 1;  // of any: products are 0
-                }
-                largest = std::max(largest, norm);
-                estimates.scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norm);
-                estimates.shifts[i] = metric_ == Metric::l2 ? norm : 0;
-                return row;
-            });
-            if (!usable) return false;
-            for (std::size_t q = 0; q < count_; ++q) bounds[q] = bound(lengths_[q], largest);
-            estimates.collect(count, zeros.data(), bounds.data(), close);
-        }
-        return true;
-    }
-
-    double bound(double length, float largest_square) const {
-        const auto features = static_cast<double>(vectors_.features);
-        const double unit = (features + 16) * kUnit, underflow = features * kSmallest,
-                     largest = std::sqrt(largest_square + underflow) * (1 + 0x1p-10);
-        if (metric_ == Metric::cosine) return 3 * unit;
-        const double sum = length + largest;
-        return unit * (metric_ == Metric::inner ? length * largest : sum * sum) + underflow;
-    }
-
-    const VectorRuns& vectors_;
-    const Real* queries_;
-    const std::size_t count_;
-    const Metric metric_;
-    const Simd simd_;
-    const HalfExpander expand_half_;
-    bool centered_ = false;
-    std::vector<float> center_;    // (features)
-    std::vector<float> rounded_;   // (count, features)
-    std::vector<double> lengths_;  // (count)
-};
-
-// Adds the nearest of the vectors at the positions `items` to the hits of one query; returns false where float32 does
-// not tell them apart.
-template <class Real, class Position>
-bool scan_alone(const VectorRuns& vectors, const Real* row, const Position* items, const std::int64_t* ids,
-                std::size_t many, Metric metric, const NearestHits& hits, std::size_t q, Simd simd,
-                std::size_t threads) {
-    const std::size_t features = vectors.features;
-    DoubleRow query;
-    query.read(row, features, metric);
-    if (query.zero) return false;
-    const std::vector<float> rounded(query.values.begin(), query.values.end());
-    std::vector<float> estimates(many), norms(metric == Metric::inner ? many : 0);
-    std::atomic<bool> usable = true;
-    parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
-        const VectorSums sums_of(vectors, metric, simd);
-        float total = 0;  // only to notice what is not finite
-        const auto position_at = [&](std::size_t i) { return static_cast<std::size_t>(items[begin + i]); };
-        sums_of(rounded.data(), end - begin, position_at, [&](std::size_t i, const RowSums& sums) {
-            float& estimate = estimates[begin + i];
-            if (metric == Metric::l2) {
-                estimate = sums.norm;
-            } else if (metric == Metric::inner) {
-                estimate = -sums.product;
-                norms[begin + i] = sums.norm;
-            } else if (sums.norm > 1e-30f) {
-                estimate = 2 - 2 * sums.product / std::sqrt(sums.norm);
-            } else {  // squares underflow, unless they are zero
-                const float* own = sums_of.row(position_at(i));
-                if (std::any_of(own, own + features, [](float value) { return value != 0; })) usable = false;
-                estimate = 2;
-            }
-            total += estimate;
-        });
-        if (!std::isfinite(total)) usable = false;
-    });
-    if (!usable) return false;
-    const double error = (static_cast<double>(features) + 16) * kUnit,
-                 underflow = static_cast<double>(features) * kSmallest;
-    double bound = metric == Metric::cosine ? 3 * error : underflow, moved = 0;  // by rounding the query
-    for (std::size_t f = 0; f < features; ++f) moved += (query.values[f] - rounded[f]) * (query.values[f] - rounded[f]);
-    moved = std::sqrt(moved);
-    if (metric == Metric::inner && many != 0) {
-        const double longest = std::sqrt(*std::ranges::max_element(norms) + underflow);
-        const double length = std::sqrt(squared_norm_in_double(query.values.data(), features));
-        bound += error * length * longest * (1 + 0x1p-10);
-    }
-    const auto limit_of = [&](float kth) {
-        if (metric != Metric::l2) return limit_of_estimates(kth, bound);
-        const float limit = limit_of_estimates(kth, bound + error * kth);
+    float limit(float kth) const {
+        const float limit = limit_of_estimates(kth, absolute + relative * kth);
         if (moved == 0) return limit;
         const double root = std::sqrt(limit) + 2 * moved;
-        return limit_of_estimates(static_cast<float>(root * root), bound + error * root * root);
-    };
-    DoubleReader reader(vectors, metric, simd);
-    return rank_by_estimates(estimates, limit_of, ids, hits, q,
-                             [&](const std::vector<std::size_t>& close, double* out) {
-                                 for (const std::size_t i : close) {
-                                     reader.read(static_cast<std::size_t>(items[i]));
-                                     *out++ = reader.distance(query);
-                                 }
-                             });
+        return limit_of_estimates(static_cast<float>(root * root), absolute + relative * root * root);
+    }
+};
+
+// A scan is of `Items`, rows that are stored as vectors (VectorItems, below) or codes (CodeItems, code_scan.hpp):
+//
+//     count, features, ids     of the items; of a row
+//     alone                    how many queries take less time one by one than by matrix products
+//     differences              whether estimates of one query are sums of squared differences, which are more exact
+//     center(queries)          what queries and rows are taken relative to
+//     estimate(query, …)       writes a query's distances to all items in float32, and returns what errors they have,
+//                              or nothing where float32 does not tell items apart
+//     Reader                   reads rows on one thread:
+//       pack(first, count, …)  packs up to kTogether rows into panels, and writes their squared norms; returns false
+//                              where float32 does not have them
+//       each(count, item_at, take)  calls take(i) with each row in turn, whose distances are then
+//       distances.from(query)
+//
+// Queries are read by queries(first, count), in the terms of the rows.
+using QueryReader = std::function<std::vector<DoubleRow>(std::size_t first, std::size_t count)>;
+
+// Adds the nearest items to the hits of some queries, on one thread by matrix products, and writes which had it done.
+template <class Items>
+void scan_together(const Items& items, const std::vector<DoubleRow>& queries, Metric metric, const NearestHits& hits,
+                   std::size_t first_query, std::uint8_t* done, Simd simd) {
+    using Reader = typename Items::Reader;
+    constexpr std::size_t most = 1024;  // items of a block
+    static_assert(most % Reader::kTogether == 0 && Reader::kTogether % Panel::kRows == 0);
+    const std::size_t count = queries.size(), features = items.features;
+    const std::size_t room =
+        std::min(most, (items.count + Reader::kTogether - 1) / Reader::kTogether * Reader::kTogether);
+    const std::vector<float> center = items.center(queries, metric);
+    CloseItems close(count, hits.k, items.count);
+    std::vector<float> rounded(count * features), scales(room), shifts(room), squares(room), zeros(count);
+    std::vector<double> lengths(count), bounds(count);
+    for (std::size_t q = 0; q < count; ++q) {
+        if (queries[q].zero) close.drop(q);
+        std::vector<double> values = queries[q].values;
+        for (std::size_t f = 0; f < center.size(); ++f) values[f] -= center[f];
+        std::ranges::copy(values, rounded.data() + q * features);
+        lengths[q] = std::sqrt(squared_norm_in_double(values.data(), features));
+    }
+    const std::unique_ptr<float[]> products(new float[count * room]);
+    Reader reader(items, metric, simd);
+    double largest = 0;
+    for (std::size_t first = 0; first < items.count; first += most) {
+        const std::size_t size = std::min(most, items.count - first);
+        for (std::size_t at = 0; at < size; at += Reader::kTogether) {
+            const std::size_t some = std::min(Reader::kTogether, size - at);
+            if (!reader.pack(first + at, some, center.data(), squares.data() + at)) return;
+            for (std::size_t row = 0; row < some; row += Panel::kRows)
+                reader.panels()[row / Panel::kRows].multiply(rounded.data(), count, products.get() + at + row, room);
+        }
+        for (std::size_t i = 0; i < size; ++i) {
+            const ProductDistance by(metric, squares[i]);
+            scales[i] = by.scale;
+            shifts[i] = by.shift;
+            largest = std::max<double>(largest, squares[i]);
+        }
+        for (std::size_t q = 0; q < count; ++q)
+            bounds[q] = bound_of_products(metric, features, lengths[q], std::sqrt(largest));
+        close.add({products.get(), size, room, zeros.data(), scales.data(), shifts.data(), bounds.data()}, simd);
+    }
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;  // queries and items
+    for (std::uint32_t q = 0; q < count; ++q)
+        if (close.usable(q)) {
+            done[first_query + q] = true;
+            for (const auto& [estimate, item] : close.of(q)) pairs.emplace_back(q, item);
+        }
+    std::vector<RankedItem> ranked;
+    reader.each(
+        pairs.size(), [&](std::size_t i) { return pairs[i].second; },
+        [&](std::size_t i) {
+            const auto [q, item] = pairs[i];
+            ranked.push_back(ranked_item(reader.distances.from(queries[q]), items.ids[item]));
+            if (i + 1 < pairs.size() && pairs[i + 1].first == q) return;
+            hits.add(first_query + q, ranked);
+            ranked.clear();
+        });
 }
 
-// Adds the nearest of the vectors at the positions `items` to the hits of each query, (count, features).
-template <class Real, class Position>
-void scan_vectors(const VectorRuns& vectors, const Real* queries, std::size_t count, const Position* items,
-                  const std::int64_t* ids, std::size_t many, Metric metric, const NearestHits& hits, Simd simd,
-                  std::size_t threads) {
-    constexpr std::size_t alone = 2;  // queries that scans of their own score in less time than a matrix product
-    const std::size_t features = vectors.features;
-    if (count == 0 || many == 0) return;
+// Adds the nearest items to the hits of one query; returns false where float32 does not tell them apart.
+template <class Items>
+bool scan_alone(const Items& items, const DoubleRow& query, Metric metric, const NearestHits& hits, std::size_t q,
+                Simd simd, std::size_t threads) {
+    if (query.zero) return false;
+    std::vector<float> estimates(items.count);
+    const std::optional<EstimateErrors> errors = items.estimate(query, metric, estimates.data(), simd, threads);
+    if (!errors) return false;
+    const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
+        typename Items::Reader reader(items, metric, simd);
+        reader.each(
+            close.size(), [&](std::size_t i) { return close[i]; },
+            [&](std::size_t i) { out[i] = reader.distances.from(query); });
+    };
+    return rank_by_estimates(estimates, [&](float kth) { return errors->limit(kth); }, items.ids, hits, q, exact);
+}
+
+// Adds the nearest items to the hits of each query.
+template <class Items>
+void scan(const Items& items, const QueryReader& queries, std::size_t count, Metric metric, const NearestHits& hits,
+          Simd simd, std::size_t threads) {
+    constexpr std::size_t query_bytes = 3u << 18;  // of queries that stay in the second-level cache
+    if (count == 0 || items.count == 0) return;
+    const std::size_t most = std::clamp<std::size_t>(query_bytes / (4 * items.features + 1), 12, 256);
     std::vector<std::uint8_t> done(count);
-    if (count > alone) {
-        using Scan = BatchScan<Real>;
-        const std::size_t most = std::clamp<std::size_t>(Scan::kQueryBytes / (4 * features + 1), 12, 256);
+    if (count > items.alone)
         parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
             for (std::size_t q = begin; q < end; q += most)
-                Scan(vectors, queries + q * features, std::min(most, end - q), metric, simd)
-                    .search(items, ids, many, hits, q, done.data());
+                scan_together(items, queries(q, std::min(most, end - q)), metric, hits, q, done.data(), simd);
         });
-    }
-    const bool rounds =
-        std::ranges::any_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float64; });
     // Squares of differences are more exact than differences of squares.
-    if (!rounds && (count <= alone || metric == Metric::l2))
+    if (count <= items.alone || (items.differences && metric == Metric::l2))
         for (std::size_t q = 0; q < count; ++q)
-            if (!done[q])
-                done[q] = scan_alone(vectors, queries + q * features, items, ids, many, metric, hits, q, simd, threads);
+            if (!done[q]) done[q] = scan_alone(items, queries(q, 1).front(), metric, hits, q, simd, threads);
     std::vector<std::size_t> left;
-    for (std::size_t q = 0; q < count; ++q)
-        if (!done[q]) left.push_back(q);
-    if (left.empty()) return;
     std::vector<DoubleRow> rows(count);
-    for (const std::size_t q : left) rows[q].read(queries + q * features, features, metric);
-    struct Reader : DoubleReader {
-        const Position* items;
-        void read(std::size_t i) { DoubleReader::read(static_cast<std::size_t>(items[i])); }
-    };
-    compare_in_double(
-        left, many, ids, hits, threads, [&] { return Reader{{vectors, metric, simd}, items}; },
-        [&](const Reader& reader, std::size_t q) { return reader.distance(rows[q]); });
+    for (std::size_t q = 0; q < count; ++q)
+        if (!done[q]) {
+            left.push_back(q);
+            rows[q] = std::move(queries(q, 1).front());
+        }
+    compare_all(left, items.count, hits, threads, [&](std::size_t begin, std::size_t end, auto some, auto& nearest) {
+        typename Items::Reader reader(items, metric, simd);
+        reader.each(
+            end - begin, [&](std::size_t i) { return begin + i; },
+            [&](std::size_t i) {
+                for (std::size_t q = 0; q < some.size(); ++q)
+                    nearest[q].add(ranked_item(reader.distances.from(rows[some[q]]), items.ids[begin + i]));
+            });
+    });
 }
+
+// Vectors at some positions, as rows of a scan.
+struct VectorItems {
+    const VectorRuns& vectors;
+    const std::uint32_t* positions;
+    const std::int64_t* ids;
+    std::size_t count, features = vectors.features;
+    // Rows of float64 are rounded before they are compared one by one, which estimates do not account for.
+    bool differences =
+        std::ranges::none_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float64; });
+    std::size_t alone = differences ? 2 : 0;
+
+    // The mean of the queries where they are far from 0: squares around 0 would be larger.
+    std::vector<float> center(const std::vector<DoubleRow>& queries, Metric metric) const {
+        if (metric != Metric::l2) return {};
+        std::vector<double> mean(features);
+        double squares = 0;
+        for (const DoubleRow& query : queries) {
+            for (std::size_t f = 0; f < features; ++f) mean[f] += query.values[f];
+            squares += squared_norm_in_double(query.values.data(), features);
+        }
+        const auto many = static_cast<double>(queries.size());
+        for (double& value : mean) value /= many;
+        if (2 * many * squared_norm_in_double(mean.data(), features) <= squares) return {};
+        return {mean.begin(), mean.end()};
+    }
+
+    class Reader {
+      public:
+        static constexpr std::size_t kTogether = Panel::kRows;
+        ExactDistances distances;
+
+        Reader(const VectorItems& items, Metric metric, Simd simd)
+            : distances(metric, items.features, simd),
+              items_(items),
+              by_angle_(metric == Metric::cosine),
+              rows_(items.vectors, half_expander(simd)),
+              sums_of_(row_sums_kernel<float, true>(simd)),
+              simd_(simd),
+              zeros_(items.features) {}
+
+        Panel* panels() { return &*panel_; }
+
+        bool pack(std::size_t first, std::size_t count, const float* center, float* squares) {
+            const std::size_t features = items_.features;
+            buffer_.resize(Panel::kRows * features);
+            const float* rows[Panel::kRows];
+            for (std::size_t i = 0; i < Panel::kRows; ++i) {
+                rows[i] =
+                    i < count ? row(items_.positions[first + i], center, buffer_.data() + i * features) : rows[i - 1];
+                if (i >= count) continue;
+                squares[i] = sums_of_(zeros_.data(), rows[i], features).norm;
+                if (!by_angle_ || squares[i] > kLeastSquare) continue;
+                if (!std::equal(rows[i], rows[i] + features, zeros_.data())) return false;  // its square underflows
+                squares[i] = 1;                                                             // any: its products are 0
+            }
+            if (!panel_) panel_.emplace(features, simd_);
+            panel_->pack(rows);
+            return true;
+        }
+
+        template <class ItemAt, class Take>
+        void each(std::size_t count, const ItemAt& item_at, const Take& take) {
+            constexpr std::size_t ahead = 2;  // rows are anywhere in memory
+            for (std::size_t i = 0; i < count; ++i) {
+                if (i + ahead < count) rows_.prefetch(items_.positions[item_at(i + ahead)]);
+                const std::size_t position = items_.positions[item_at(i)];
+                if (const double* row = rows_.row_in_double(position))
+                    distances.set(row);
+                else
+                    distances.set(rows_.row(position));
+                take(i);
+            }
+        }
+
+      private:
+        // A row around the center, in the buffer unless it is read where it lies.
+        const float* row(std::size_t position, const float* center, float* buffer) const {
+            const double* const fine = rows_.row_in_double(position);
+            if (fine == nullptr && center == nullptr) return rows_.row(position, buffer);
+            const float* const row = fine == nullptr ? rows_.row(position, buffer) : nullptr;
+            for (std::size_t f = 0; f < items_.features; ++f)
+                buffer[f] =
+                    static_cast<float>((fine != nullptr ? fine[f] : row[f]) - (center != nullptr ? center[f] : 0));
+            return buffer;
+        }
+
+        const VectorItems& items_;
+        const bool by_angle_;
+        VectorReader rows_;
+        const RowSumsKernel<float> sums_of_;
+        const Simd simd_;
+        std::optional<Panel> panel_;
+        const std::vector<float> zeros_;
+        std::vector<float> buffer_;  // (32, features)
+    };
+
+    std::optional<EstimateErrors> estimate(const DoubleRow& query, Metric metric, float* out, Simd simd,
+                                           std::size_t threads) const {
+        const std::vector<float> rounded(query.values.begin(), query.values.end());
+        std::vector<float> squares(metric == Metric::inner ? count : 0);
+        std::atomic<bool> usable = true;
+        parallel_for(count, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
+            const VectorSums sums_of(vectors, metric, simd);
+            float total = 0;  // only to notice what is not finite
+            const auto position_at = [&](std::size_t i) { return std::size_t{positions[begin + i]}; };
+            sums_of(rounded.data(), end - begin, position_at, [&](std::size_t i, const RowSums& sums) {
+                float& estimate = out[begin + i];
+                if (metric == Metric::l2) {
+                    estimate = sums.norm;
+                } else if (metric == Metric::inner) {
+                    estimate = -sums.product;
+                    squares[begin + i] = sums.norm;
+                } else if (sums.norm > kLeastSquare) {
+                    estimate = 2 - 2 * sums.product / std::sqrt(sums.norm);
+                } else {  // squares underflow, unless they are zero
+                    const float* row = sums_of.row(position_at(i));
+                    if (std::any_of(row, row + features, [](float value) { return value != 0; })) usable = false;
+                    estimate = 2;
+                }
+                total += estimate;
+            });
+            if (!std::isfinite(total)) usable = false;
+        });
+        if (!usable) return std::nullopt;
+        if (metric == Metric::l2) {
+            const auto roundings = static_cast<double>(features);
+            double moved = 0;
+            for (std::size_t f = 0; f < features; ++f)
+                moved += (query.values[f] - rounded[f]) * (query.values[f] - rounded[f]);
+            return EstimateErrors{roundings * kSmallest, (roundings + 16) * kUnit, std::sqrt(moved)};
+        }
+        const double largest = squares.empty() ? 0 : std::sqrt(*std::ranges::max_element(squares));
+        const double length = std::sqrt(squared_norm_in_double(query.values.data(), features));
+        return EstimateErrors{bound_of_products(metric, features, length, largest)};
+    }
+};
+
+// Queries that are compared with vectors, (…, features).
+template <class Real>
+struct VectorQueries {
+    const Real* rows;
+    std::size_t features;
+    Metric metric;
+
+    std::vector<DoubleRow> operator()(std::size_t first, std::size_t count) const {
+        std::vector<DoubleRow> queries(count);
+        for (std::size_t q = 0; q < count; ++q) queries[q].read(rows + (first + q) * features, features, metric);
+        return queries;
+    }
+};
 
 }  // namespace nestcode

@@ -226,14 +226,4 @@ inline void expand_vectors(const VectorRuns& vectors, HalfExpander expand_half, 
     });
 }
 
-// Reads the rows of a matrix.
-struct MatrixReader {
-    const float* vectors;
-    std::size_t width;
-
-    std::size_t features() const { return width; }
-    const float* row(std::size_t i) const { return vectors + i * width; }
-    void prefetch(std::size_t) const {}
-};
-
 }  // namespace nestcode

@@ -18,15 +18,18 @@ struct PyRowProjection {
     Vec<double> mean;
     Mat<float> directions;
     Vec<float> mean_coefficients;
+    Vec<double> mean_rest;
     std::size_t coarse;
     nestcode::RowProjection projection;
 
     PyRowProjection(std::string_view metric, bool normalized, double unit, Vec<double> given_mean,
                     Mat<float> given_directions, std::size_t used, const CoarseArray& coarse_parts,
-                    const Mat<float>& complement, Vec<float> given_coefficients, float mean_square, float mean_outside)
+                    const Mat<float>& complement, Vec<float> given_coefficients, float mean_square,
+                    Vec<double> given_rest)
         : mean(std::move(given_mean)),
           directions(std::move(given_directions)),
           mean_coefficients(std::move(given_coefficients)),
+          mean_rest(std::move(given_rest)),
           coarse(coarse_parts.shape(0)),
           projection{nestcode::metric_named(metric),
                      normalized,
@@ -40,7 +43,11 @@ struct PyRowProjection {
                      {complement.data(), complement.shape(0), complement.shape(1)},
                      mean_coefficients.data(),
                      mean_square,
-                     mean_outside} {
+                     mean_rest.data(),
+                     0} {
+        if (mean_rest.size() != mean.size()) throw nb::value_error("the rest of the mean must have its features");
+        if (projection.metric != nestcode::Metric::l2)
+            projection.rest_norm = std::sqrt(nestcode::squared_norm_in_double(mean_rest.data(), mean_rest.size()));
         if (mean_coefficients.size() != directions.shape(0))
             throw nb::value_error("the mean must have a coefficient for each direction");
         if (complement.shape(1) != mean.size())
@@ -358,10 +365,10 @@ const nestcode::RowProjection& projection_of(nb::handle projection) {
 void add_row_search(nb::module_& m) {
     nb::class_<PyRowProjection>(m, "RowProjection")
         .def(nb::init<std::string_view, bool, double, Vec<double>, Mat<float>, std::size_t, const CoarseArray&,
-                      const Mat<float>&, Vec<float>, float, float>(),
+                      const Mat<float>&, Vec<float>, float, Vec<double>>(),
              "metric"_a, "normalized"_a, "unit"_a, "mean"_a.noconvert(), "directions"_a.noconvert(), "used"_a,
              "coarse"_a.noconvert(), "complement"_a.noconvert(), "mean_coefficients"_a.noconvert(), "mean_square"_a,
-             "mean_outside"_a);
+             "mean_rest"_a.noconvert());
     nb::class_<PyListScoring>(m, "ListScoring")
         .def(nb::init<Vec<float>, const Mat<float>&, Mat<float>, Mat<float>, Vec<float>, nb::object,
                       const Array<const float, 3>&>(),
@@ -374,16 +381,17 @@ void add_row_search(nb::module_& m) {
         .def(
             "__init__",
             [](PyRowBudget* self, std::uint64_t listed, std::uint64_t most_listed, std::size_t ef, bool widens,
-               std::size_t reranked, bool reranks_more, double most_ns, double ns_per_estimated, double ns_per_visited,
-               double ns_per_reranked) {
+               std::size_t reranked, bool reranks_more, double most_ns, double ns_per_estimated,
+               double ns_per_candidate, double ns_per_visited, double ns_per_reranked) {
                 if (reranked == 0 || ef == 0) throw nb::value_error("budgets must be at least 1");
-                if (!(most_ns >= 0 && ns_per_estimated > 0 && ns_per_visited > 0 && ns_per_reranked > 0))
+                if (!(most_ns >= 0 && ns_per_estimated > 0 && ns_per_candidate > 0 && ns_per_visited > 0 &&
+                      ns_per_reranked > 0))
                     throw nb::value_error("costs must be positive");
                 new (self) PyRowBudget{{1, listed, most_listed, ef, widens, reranked, reranks_more, most_ns,
-                                        ns_per_estimated, ns_per_visited, ns_per_reranked}};
+                                        ns_per_estimated, ns_per_candidate, ns_per_visited, ns_per_reranked}};
             },
             "listed"_a, "most_listed"_a, "ef"_a, "widens"_a, "reranked"_a, "reranks_more"_a, "most_ns"_a,
-            "ns_per_estimated"_a, "ns_per_visited"_a, "ns_per_reranked"_a);
+            "ns_per_estimated"_a, "ns_per_candidate"_a, "ns_per_visited"_a, "ns_per_reranked"_a);
     nb::class_<PyRowSearcher> searcher(m, "RowSearcher");
     searcher.def(nb::init<nb::object, nb::object, nb::object, const std::vector<nb::object>&, std::vector<AnyIds>,
                           const std::vector<nb::object>&, nb::object, nb::object, std::vector<Packed>,

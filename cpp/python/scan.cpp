@@ -47,41 +47,20 @@ bool fit(const nestcode::NearestHits& hits, std::size_t count) {
     return true;
 }
 
-// Calls scan(positions) of items, uint32 or int64.
-template <class Scan>
-void with_positions(const AnyView<1>& items, std::size_t count, const Scan& scan) {
-    const auto checked = [&](const auto* positions) {
+// Positions of items, checked, as uint32: `converted` holds those of int64.
+const std::uint32_t* positions_of(const AnyView<1>& items, std::size_t count, std::vector<std::uint32_t>& converted) {
+    const auto check = [&](const auto* positions) {
         bool beyond = false;
         for (std::size_t i = 0; i < items.size(); ++i) beyond |= static_cast<std::uint64_t>(positions[i]) >= count;
-        if (beyond) throw nb::value_error("items must be positions of vectors");
-        nb::gil_scoped_release released;
-        scan(positions);
+        if (beyond) throw nb::value_error("items must be positions of vectors or codes");
+        return positions;
     };
-    if (items.holds<std::uint32_t>()) return checked(static_cast<const std::uint32_t*>(items.data()));
-    if (items.holds<std::int64_t>()) return checked(static_cast<const std::int64_t*>(items.data()));
-    throw nb::value_error("items must be uint32 or int64");
-}
-
-template <class Real, std::size_t Dimensions>
-bool scan_vectors(nb::handle vectors, const View<const Real, Dimensions>& queries, const AnyView<1>& items,
-                  const View<const std::int64_t, 1>& ids, std::string_view metric,
-                  const View<float, Dimensions>& distances, const View<std::int64_t, Dimensions>& top_ids,
-                  std::size_t threads, std::string_view simd) {
-    const nestcode::VectorRuns& runs = vector_runs_of(vectors);
-    const nestcode::Metric by = nestcode::metric_named(metric);
-    const std::size_t count = count_of(queries);
-    if (width_of(queries) != runs.features || ids.size() != items.size())
-        throw nb::value_error("queries must have the features of the vectors, and each item an id");
-    if (items.size() >= UINT32_MAX) throw nb::value_error("there must be less than 2^32 items");
-    const nestcode::NearestHits hits = hits_of(count, distances, top_ids);
-    const nestcode::Simd chosen = nestcode::choose_simd(simd);
-    const Range range(queries.data(), count, runs.features, by);
-    if (!range.finite) return false;
-    with_positions(items, runs.count(), [&](const auto* positions) {
-        nestcode::scan_vectors(runs, queries.data(), count, positions, ids.data(), items.size(), by, hits, chosen,
-                               threads);
-    });
-    return range.fits && fit(hits, count);
+    if (count >= UINT32_MAX) throw nb::value_error("there must be less than 2^32 items");
+    if (items.holds<std::uint32_t>()) return check(static_cast<const std::uint32_t*>(items.data()));
+    if (!items.holds<std::int64_t>()) throw nb::value_error("items must be uint32 or int64");
+    const auto* const positions = check(static_cast<const std::int64_t*>(items.data()));
+    converted.assign(positions, positions + items.size());
+    return converted.data();
 }
 
 void scan_hamming(const Packed& queries, const Packed& codes, const Vec<std::int64_t>& ids,
@@ -102,14 +81,14 @@ bool below(const Integer* values, std::size_t count, std::size_t limit) {
                        [limit](Integer value) { return static_cast<std::uint64_t>(value) < limit; });
 }
 
-struct PyScannedFormat {
+struct PyCodeFormat {
     Mat<std::int32_t> directions, depths;
     Mat<float> levels, centroids;
     Array<const float, 3> codebooks;
-    std::optional<nestcode::ScannedFormat> format;
+    std::optional<nestcode::CodeFormat> format;
 
-    PyScannedFormat(Mat<std::int32_t> given_directions, Mat<std::int32_t> given_depths, Mat<float> given_levels,
-                    Mat<float> given_centroids)
+    PyCodeFormat(Mat<std::int32_t> given_directions, Mat<std::int32_t> given_depths, Mat<float> given_levels,
+                 Mat<float> given_centroids)
         : directions(std::move(given_directions)),
           depths(std::move(given_depths)),
           levels(std::move(given_levels)),
@@ -126,112 +105,124 @@ struct PyScannedFormat {
             for (std::size_t j = 0; j < most; ++j)
                 if (std::size_t{2} << own[j] > levels.shape(1)) throw nb::value_error("each node must have a level");
         }
-        if (levels.shape(1) < 2 || centroids.shape(1) != count)
-            throw nb::value_error("each direction must have a level without bits, and each centroid a coefficient");
+        if (levels.shape(1) < 2) throw nb::value_error("each direction must have a level without bits");
+        check_centroids(count);
         format.emplace(nestcode::RegroupedBits{bytes, most, directions.data(), depths.data()},
                        nestcode::ReconstructionLevels{levels.data(), count, levels.shape(1)}, centroids.data(),
                        centroids.shape(0));
     }
 
-    explicit PyScannedFormat(Array<const float, 3> given) : codebooks(std::move(given)) {
+    PyCodeFormat(Array<const float, 3> given_codebooks, Mat<float> given_centroids)
+        : centroids(std::move(given_centroids)), codebooks(std::move(given_codebooks)) {
         if (codebooks.shape(1) != 256) throw nb::value_error("codebooks must have 256 entries");
-        format.emplace(codebooks.data(), codebooks.shape(0), codebooks.shape(2));
+        check_centroids(codebooks.shape(2));
+        format.emplace(codebooks.data(), codebooks.shape(0), codebooks.shape(2), centroids.data());
+    }
+
+  private:
+    void check_centroids(std::size_t count) const {
+        if (centroids.shape(0) == 0 || centroids.shape(1) != count + 2)
+            throw nb::value_error("there must be a centroid, with two coordinates more than directions");
     }
 };
 
-// The items of one run: codes as the format takes them, centroids or none, squares, norms.
+// The items of one run: codes as the format takes them, and their centroids; none where there is only one.
 struct PyScannedCodes {
+    nb::object format;
     Packed codes;
     Vec<std::int64_t> centroids;
-    Vec<float> squares, norms;
     std::optional<nestcode::ScannedCodes> items;
 
-    PyScannedCodes(Packed given_codes, Vec<std::int64_t> given_centroids, Vec<float> given_squares,
-                   Vec<float> given_norms)
-        : codes(std::move(given_codes)),
-          centroids(std::move(given_centroids)),
-          squares(std::move(given_squares)),
-          norms(std::move(given_norms)) {
-        const std::size_t count = codes.shape(0);
-        if (squares.size() != count || norms.size() != count || (centroids.size() != 0 && centroids.size() != count))
-            throw nb::value_error("there must be a square and a norm of each item, and a centroid or none");
-        items.emplace(rows_of(codes), centroids.size() != 0 ? centroids.data() : nullptr, squares.data(), norms.data());
+    PyScannedCodes(nb::object given_format, Packed given_codes, Vec<std::int64_t> given_centroids)
+        : format(std::move(given_format)), codes(std::move(given_codes)), centroids(std::move(given_centroids)) {
+        const nestcode::CodeFormat& by = *part_of<PyCodeFormat>(format).format;
+        const bool shared = by.centroid_count() == 1;
+        if (codes.shape(1) < by.bytes) throw nb::value_error("codes must have all bytes");
+        if (centroids.size() != (shared ? 0 : codes.shape(0)) ||
+            !below(centroids.data(), centroids.size(), by.centroid_count()))
+            throw nb::value_error("each item must have one of the centroids, if there are several");
+        const nestcode::Rows rows = rows_of(codes);
+        nb::gil_scoped_release released;
+        items.emplace(by, rows, shared ? nullptr : centroids.data(), nestcode::choose_simd(""));
     }
+
+    std::size_t nbytes() const { return codes.nbytes() + centroids.nbytes() + items->squares.size() * sizeof(float); }
 };
 
-struct PyCodeScan {
+struct PyScannedRuns {
     nb::object projection, format;
     std::vector<nb::object> owners;
-    std::optional<nestcode::CodeScan> scan;
+    std::optional<nestcode::ScannedRuns> runs;
 
-    PyCodeScan(nb::object given_projection, nb::object given_format, std::vector<nb::object> given_runs)
+    PyScannedRuns(nb::object given_projection, nb::object given_format, std::vector<nb::object> given_runs)
         : projection(std::move(given_projection)), format(std::move(given_format)), owners(std::move(given_runs)) {
         const nestcode::RowProjection& own = projection_of(projection);
-        const nestcode::ScannedFormat& by = *part_of<PyScannedFormat>(format).format;
+        const nestcode::CodeFormat& by = *part_of<PyCodeFormat>(format).format;
         if (by.directions != own.count || own.used != own.count)
             throw nb::value_error("codes must decode to coefficients of all directions");
-        std::vector<nestcode::ScannedCodes> runs;
+        runs.emplace(own, by);
         for (const nb::object& object : owners) {
-            const nestcode::ScannedCodes& one = *part_of<PyScannedCodes>(object).items;
-            runs.push_back(one);
-            if (one.codes.count == 0) continue;
-            if (one.codes.bytes < by.bytes) throw nb::value_error("codes must have all bytes");
-            if ((one.centroids != nullptr) != (by.centroid_count() != 0) ||
-                (one.centroids != nullptr && !below(one.centroids, one.codes.count, by.centroid_count())))
-                throw nb::value_error("each item must have one of the centroids, if there are any");
+            const PyScannedCodes& one = part_of<PyScannedCodes>(object);
+            if (!one.format.is(format)) throw nb::value_error("the codes of all runs must have this format");
+            runs->add(*one.items);
         }
-        scan.emplace(own, by, std::move(runs));
-        if (scan->count() >= UINT32_MAX) throw nb::value_error("there must be less than 2^32 items");
-    }
-
-    template <class Real, std::size_t Dimensions>
-    bool search(const View<const Real, Dimensions>& rows, const View<const std::uint32_t, 1>& items,
-                const View<const std::int64_t, 1>& ids, std::string_view metric,
-                const View<float, Dimensions>& distances, const View<std::int64_t, Dimensions>& top_ids,
-                std::size_t threads, std::string_view simd) const {
-        const nestcode::RowProjection& own = projection_of(projection);
-        const nestcode::Metric by = nestcode::metric_named(metric);
-        const std::size_t count = count_of(rows);
-        if (width_of(rows) != own.features()) throw nb::value_error("rows must have the features of the projection");
-        if (by != own.metric && own.metric != nestcode::Metric::l2)
-            throw nb::value_error("codes of L2-normalized items are compared by the cosine");
-        if (ids.size() != items.size() || !below(items.data(), items.size(), scan->count()))
-            throw nb::value_error("items must be positions of codes, and have an id each");
-        const nestcode::NearestHits hits = hits_of(count, distances, top_ids);
-        const nestcode::Simd chosen = nestcode::choose_simd(simd);
-        const Range range(rows.data(), count, own.features(), by);
-        if (!range.finite) return false;
-        nb::gil_scoped_release released;
-        scan->search(rows.data(), count, {items.data(), ids.data(), items.size()}, by, hits, chosen, threads);
-        return range.fits && fit(hits, count);
     }
 };
+
+// Scans vectors or codes, (…, count) of which are items; returns whether distances fit float32.
+template <class Real, std::size_t Dimensions>
+bool scan(nb::handle rows, const View<const Real, Dimensions>& queries, const AnyView<1>& items,
+          const View<const std::int64_t, 1>& ids, std::string_view metric, const View<float, Dimensions>& distances,
+          const View<std::int64_t, Dimensions>& top_ids, std::size_t threads, std::string_view simd) {
+    PyScannedRuns* coded = nullptr;
+    nb::try_cast<PyScannedRuns*>(rows, coded);
+    const nestcode::ScannedRuns* const codes = coded != nullptr ? &*coded->runs : nullptr;
+    const nestcode::VectorRuns* const vectors = codes == nullptr ? &vector_runs_of(rows) : nullptr;
+    const nestcode::Metric by = nestcode::metric_named(metric);
+    const std::size_t count = count_of(queries), many = items.size(),
+                      features = codes != nullptr ? codes->projection.features() : vectors->features;
+    if (width_of(queries) != features || ids.size() != many)
+        throw nb::value_error("queries must have the features of the items, and each item an id");
+    if (codes != nullptr && codes->projection.metric != by) throw nb::value_error("codes have another metric");
+    std::vector<std::uint32_t> converted;
+    const std::uint32_t* const positions =
+        positions_of(items, codes != nullptr ? codes->count() : vectors->count(), converted);
+    const nestcode::NearestHits hits = hits_of(count, distances, top_ids);
+    const nestcode::Simd chosen = nestcode::choose_simd(simd);
+    const Range range(queries.data(), count, features, by);
+    if (!range.finite) return false;
+    nb::gil_scoped_release released;
+    if (codes != nullptr)
+        nestcode::scan(nestcode::CodeItems{*codes, positions, ids.data(), many, chosen},
+                       nestcode::CodeQueries<Real>{codes->projection, queries.data(), chosen}, count, by, hits, chosen,
+                       threads);
+    else
+        nestcode::scan(nestcode::VectorItems{*vectors, positions, ids.data(), many},
+                       nestcode::VectorQueries<Real>{queries.data(), features, by}, count, by, hits, chosen, threads);
+    return range.fits && fit(hits, count);
+}
 
 }  // namespace
 
 void add_scan(nb::module_& m) {
-    nb::class_<PyScannedFormat>(m, "ScannedFormat")
+    nb::class_<PyCodeFormat>(m, "CodeFormat")
         .def(nb::init<Mat<std::int32_t>, Mat<std::int32_t>, Mat<float>, Mat<float>>(), "directions"_a.noconvert(),
              "depths"_a.noconvert(), "levels"_a.noconvert(), "centroids"_a.noconvert())
-        .def(nb::init<Array<const float, 3>>(), "codebooks"_a.noconvert());
+        .def(nb::init<Array<const float, 3>, Mat<float>>(), "codebooks"_a.noconvert(), "centroids"_a.noconvert());
     nb::class_<PyScannedCodes>(m, "ScannedCodes")
-        .def(nb::init<Packed, Vec<std::int64_t>, Vec<float>, Vec<float>>(), "codes"_a.noconvert(),
-             "centroids"_a.noconvert(), "squares"_a.noconvert(), "norms"_a.noconvert());
-    nb::class_<PyCodeScan> scan(m, "CodeScan");
-    scan.def(nb::init<nb::object, nb::object, std::vector<nb::object>>(), "projection"_a, "how"_a, "runs"_a);
-    const auto add_searches = [&]<class Real>(Real) {
-        const auto add = [&](auto vectors, auto codes) {
-            m.def("scan_vectors", vectors, "vectors"_a, "queries"_a, "items"_a, "ids"_a, "metric"_a, "distances"_a,
-                  "top_ids"_a, "threads"_a = 1, "simd"_a = "",
-                  "Add the nearest of some vectors to the hits of one query or each.");
-            scan.def("search", codes, "rows"_a, "items"_a, "ids"_a, "metric"_a, "distances"_a, "top_ids"_a,
-                     "threads"_a = 1, "simd"_a = "", "Add the nearest of some items to the hits of one row or each.");
-        };
-        add(scan_vectors<Real, 1>, &PyCodeScan::search<Real, 1>);
-        add(scan_vectors<Real, 2>, &PyCodeScan::search<Real, 2>);
+        .def(nb::init<nb::object, Packed, Vec<std::int64_t>>(), "how"_a, "codes"_a.noconvert(),
+             "centroids"_a.noconvert())
+        .def_prop_ro("nbytes", &PyScannedCodes::nbytes, "Bytes of codes, centroids and norms.");
+    nb::class_<PyScannedRuns>(m, "ScannedRuns")
+        .def(nb::init<nb::object, nb::object, std::vector<nb::object>>(), "projection"_a, "how"_a, "runs"_a);
+    const auto add_scan_of = [&](auto scan) {
+        m.def("scan", scan, "rows"_a, "queries"_a, "items"_a, "ids"_a, "metric"_a, "distances"_a, "top_ids"_a,
+              "threads"_a = 1, "simd"_a = "", "Add the nearest of some items to the hits of one query or each.");
     };
-    add_searches(float{});
-    add_searches(double{});
+    add_scan_of(scan<float, 1>);
+    add_scan_of(scan<float, 2>);
+    add_scan_of(scan<double, 1>);
+    add_scan_of(scan<double, 2>);
     m.def("scan_hamming", scan_hamming, "queries"_a.noconvert(), "codes"_a.noconvert(), "ids"_a.noconvert(),
           "distances"_a, "top_ids"_a, "threads"_a = 1, "simd"_a = "",
           "Add the nearest codes by Hamming distance to the hits of each query.");

@@ -134,10 +134,10 @@ struct PyVectorRuns {
             throw nb::value_error("queries must have the features of the vectors, and out the shape of the candidates");
         check(candidates.data(), candidates.size(), -1);
         const nestcode::Metric by = nestcode::metric_named(metric);
-        const nestcode::HalfExpander expand_half = nestcode::half_expander(nestcode::choose_simd(simd));
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
         nb::gil_scoped_release released;
-        nestcode::rerank(nestcode::VectorReader(runs, expand_half), queries.data(), queries.shape(0), candidates.data(),
-                         candidates.shape(1), by, {}, out.data(), threads);
+        nestcode::rerank(runs, queries.data(), queries.shape(0), candidates.data(), candidates.shape(1), by, out.data(),
+                         chosen, threads);
     }
 
     void expand(const Vec<std::int64_t>& items, const Array<float, 2>& out, std::size_t threads,

@@ -241,7 +241,7 @@ void test_regrouped_codes(std::mt19937& random) {
         for (float& value : *some) value = static_cast<float>(random() % 1000) - 500;
     const RegroupedDecoder decoder({bytes, most, owners[0], depths[0]}, {values.data(), directions, stride});
     const Bits packed(many, 8 * bytes, random);
-    std::vector<float> plain(many * directions), out(directions);
+    std::vector<float> plain(many * directions);
     for (std::size_t r = 0; r < many; ++r) {
         for (std::size_t d = 0; d < directions; ++d) plain[r * directions + d] = values[d * stride + 1];
         for (std::size_t b = 0; b < bytes; ++b) {
@@ -251,8 +251,6 @@ void test_regrouped_codes(std::mt19937& random) {
                 if (leaves > 1) plain[r * directions + d] = values[d * stride + leaves + left % leaves];
             }
         }
-        decoder.decode(packed.rows[r], out.data());
-        CHECK(std::equal(out.begin(), out.end(), plain.data() + r * directions));
     }
     const std::uint8_t* codes[many];
     const float* added[many];
@@ -265,12 +263,16 @@ void test_regrouped_codes(std::mt19937& random) {
         words.read(codes);
         Panel panels[2] = {Panel(directions, simd), Panel(directions, simd)};
         std::vector<float> rows(many * directions);
-        for (const bool centered : {false, true}) {
-            decoder.decode(words, centered ? added : nullptr, panels, simd);
-            for (std::size_t i = 0; i < 2; ++i)
-                panels[i].unpack(Panel::kRows, rows.data() + i * Panel::kRows * directions);
-            for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == plain[i] + (centered ? centroids[i] : 0));
-        }
+        for (const float* const shared :
+             {static_cast<const float*>(nullptr), static_cast<const float*>(centroids.data())})
+            for (const std::size_t some : {many, many - 20, std::size_t{7}}) {
+                for (std::size_t i = 0; i < 2; ++i) panels[i].pack(added + i * Panel::kRows);
+                decoder.decode(words, some, shared, panels, simd);
+                for (std::size_t i = 0; i < 2; ++i)
+                    panels[i].unpack(Panel::kRows, rows.data() + i * Panel::kRows * directions);
+                for (std::size_t i = 0; i < some * directions; ++i)
+                    CHECK(rows[i] == plain[i] + (shared != nullptr ? shared[i % directions] : centroids[i]));
+            }
         std::vector<float> few(20 * directions, -1);
         panels[1].unpack(20, few.data());
         CHECK(std::equal(few.begin(), few.end(), rows.data() + Panel::kRows * directions));

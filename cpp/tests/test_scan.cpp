@@ -37,10 +37,11 @@ static void check_entries(Simd simd, std::size_t directions, std::mt19937& rando
     constexpr std::size_t bytes = 3;
     const auto codebooks = random_rows(bytes * 256 * directions, random);
     const std::uint8_t code[bytes] = {static_cast<std::uint8_t>(random()), 0, 255};
+    const auto row = random_rows(directions, random);
     std::unique_ptr<float[]> sum(new float[directions]);
-    Compiled<SumEntries>::of(simd)(code, bytes, codebooks.get(), directions, sum.get());
+    Compiled<SumEntries>::of(simd)(code, bytes, codebooks.get(), directions, row.get(), sum.get());
     for (std::size_t d = 0; d < directions; ++d) {
-        float expected = 0;
+        float expected = row[d];
         for (std::size_t b = 0; b < bytes; ++b) expected += codebooks[(256 * b + code[b]) * directions + d];
         CHECK(sum[d] == expected);
     }
@@ -62,16 +63,16 @@ static void check_scan(Simd simd, Metric metric, std::size_t features, std::size
     const std::size_t k = 1 + random() % (many + 2);
     std::vector<float> near(count * k);
     std::vector<std::int64_t> found(count * k, -1);
-    scan_vectors(vectors, queries.get(), count, positions.data(), ids.data(), many, metric,
-                 {k, near.data(), found.data()}, simd, 2);
-    DoubleReader reader(vectors, metric, Simd::portable);
+    scan(VectorItems{vectors, positions.data(), ids.data(), many},
+         VectorQueries<float>{queries.get(), features, metric}, count, metric, {k, near.data(), found.data()}, simd, 2);
+    ExactDistances exact(metric, features, Simd::portable);
     for (std::size_t q = 0; q < count; ++q) {
         std::vector<RankedItem> expected;
         DoubleRow query;
         query.read(queries.get() + q * features, features, metric);
         for (std::size_t i = 0; i < many; ++i) {
-            reader.read(i);
-            expected.push_back(ranked_item(reader.distance(query), ids[i]));
+            exact.set(rows.get() + i * features);
+            expected.push_back(ranked_item(exact.from(query), ids[i]));
         }
         std::sort(expected.begin(), expected.end());
         for (std::size_t i = 0; i < k; ++i) {

@@ -524,7 +524,7 @@ class RowProjection:
 
     `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
     `complement` is an orthonormal basis of what lies outside of the directions, or empty; `mean_coefficients` are those
-    of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
+    of the mean, `mean_square` is its squared norm, and `mean_rest` its part outside of the directions.
     `normalized` says whether the coder L2-normalizes items; `unit` is the norm that queries of the cosine get.
     """
 
@@ -540,7 +540,7 @@ class RowProjection:
         complement: NDArray[np.float32],
         mean_coefficients: NDArray[np.float32],
         mean_square: float,
-        mean_outside: float,
+        mean_rest: NDArray[np.float64],
     ) -> None: ...
 
 class ListScoring:
@@ -590,6 +590,7 @@ class RowBudget:
         reranks_more: bool,
         most_ns: float,
         ns_per_estimated: float,
+        ns_per_candidate: float,
         ns_per_visited: float,
         ns_per_reranked: float,
     ) -> None: ...
@@ -637,8 +638,8 @@ class RowSearcher:
 
 # Exhaustive search (cpp/python/scan.cpp). Hits of id -1 are missing; others stay if they are among the nearest.
 
-def scan_vectors(
-    vectors: VectorRuns,
+def scan(
+    rows: VectorRuns | ScannedRuns,
     queries: NDArray[np.floating[Any]],
     items: NDArray[np.uint32] | NDArray[np.int64],
     ids: NDArray[np.int64],
@@ -648,9 +649,10 @@ def scan_vectors(
     threads: int = 1,
     simd: str = "",
 ) -> bool:
-    """Add the nearest of the vectors `items` to the hits of one query or each; raise where one is not finite.
+    """Add the nearest of the vectors or codes `items` to the hits of one query or each.
 
     Return whether distances fit float32. It is False for queries that are not finite, too, and then nothing was added.
+    Raise where a vector is not finite.
     """
 
 def scan_hamming(
@@ -664,10 +666,11 @@ def scan_hamming(
 ) -> None:
     """Add the nearest codes by Hamming distance to the hits of each query."""
 
-class ScannedFormat:
-    """How codes decode to coefficients: by levels of directions, around centroids, or by codebooks.
+class CodeFormat:
+    """How codes decode to rows of a scan: by levels of directions, around centroids, or by codebooks.
 
-    Codes are bytes of the bits of up to `most` directions, (bytes, most), of some depths; there may be no centroids.
+    Codes are bytes of the bits of up to `most` directions, (bytes, most), of some depths; or of codebook entries.
+    Centroids have two coordinates outside of the directions: of the mean, and of queries.
     """
 
     @overload
@@ -679,40 +682,20 @@ class ScannedFormat:
         centroids: NDArray[np.float32],
     ) -> None: ...
     @overload
-    def __init__(self, codebooks: NDArray[np.float32]) -> None: ...
+    def __init__(self, codebooks: NDArray[np.float32], centroids: NDArray[np.float32]) -> None: ...
 
 class ScannedCodes:
-    """The items of one run: codes, centroids or none, norms of their coefficients, and of what they decode to."""
+    """The items of one run: codes, and their centroids, none where there is only one."""
 
-    def __init__(
-        self,
-        codes: NDArray[np.uint8],
-        centroids: NDArray[np.int64],
-        squares: NDArray[np.float32],
-        norms: NDArray[np.float32],
-    ) -> None: ...
+    def __init__(self, how: CodeFormat, codes: NDArray[np.uint8], centroids: NDArray[np.int64]) -> None: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, centroids and norms."""
 
-class CodeScan:
-    """The codes of some runs, by positions that count through all of them, in the directions of a projection."""
+class ScannedRuns:
+    """The codes of some runs, by positions that count through all of them, and the projection of queries."""
 
-    def __init__(
-        self,
-        projection: RowProjection,
-        how: ScannedFormat,
-        runs: Sequence[ScannedCodes],
-    ) -> None: ...
-    def search(
-        self,
-        rows: NDArray[np.floating[Any]],
-        items: NDArray[np.uint32],
-        ids: NDArray[np.int64],
-        metric: str,
-        distances: NDArray[np.float32],
-        top_ids: NDArray[np.int64],
-        threads: int = 1,
-        simd: str = "",
-    ) -> bool:
-        """Add the nearest of the codes `items` to the hits of one row or each; return what `scan_vectors` does."""
+    def __init__(self, projection: RowProjection, how: CodeFormat, runs: Sequence[ScannedCodes]) -> None: ...
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

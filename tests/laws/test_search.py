@@ -164,7 +164,7 @@ def estimate(
     selection: Selection, queries: NDArray[np.float32], metric: Any, candidates: int, keep: int, simd: str = ""
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """The least estimates, the ids of their items and how many items were compared."""
-    budget = _core.RowBudget(candidates, 0, 1, False, keep, False, np.inf, 1.0, 1.0, 1.0)
+    budget = _core.RowBudget(candidates, 0, 1, False, keep, False, np.inf, 1.0, 1.0, 1.0, 1.0)
     ids, scores = np.empty((len(queries), keep), np.int64), np.empty((len(queries), keep), np.float32)
     compared = np.empty(len(queries), dtype=np.int64)
     searcher = selection.prepared.row_searcher(metric, "estimates")
@@ -323,11 +323,7 @@ class Recorder:
             made = call(*arguments)
             self._made.append(made)
             self.recipes[id(made)] = call, arguments
-            return (
-                Watched(made, self)
-                if isinstance(made, _core.Lists | _core.Selection | _core.RowSearcher | _core.CodeScan)
-                else made
-            )
+            return Watched(made, self) if isinstance(made, _core.Lists | _core.Selection | _core.RowSearcher) else made
 
         return kept
 
@@ -436,8 +432,8 @@ def one_invalid(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.
     """The arguments, one of them invalid."""
     kinds: Any = (
         np.ndarray, list, _core.Lists, _core.Selection, _core.RowBudget, _core.FastScanGroups, _core.RowProjection,
-        _core.ListScoring, _core.CoefficientDecoder, _core.RowSearcher, _core.VectorRuns, _core.CodeScan,
-        _core.ScannedCodes, _core.ScannedFormat,
+        _core.ListScoring, _core.CoefficientDecoder, _core.RowSearcher, _core.VectorRuns, _core.ScannedRuns,
+        _core.ScannedCodes, _core.CodeFormat,
     )  # fmt: skip
     places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
     place = data.draw(st.sampled_from(places)) if places else -1
@@ -474,7 +470,7 @@ def test_all_kernels_of_search_were_recorded() -> None:
         "FastScanGroups",
     }
     assert calls.keys() >= {"RowProjection", "ListScoring", "CoefficientDecoder", "RowSearcher", "search"}
-    assert calls.keys() >= {"CodeScan", "ScannedCodes", "ScannedFormat", "scan_vectors", "scan_hamming"}
+    assert calls.keys() >= {"ScannedRuns", "ScannedCodes", "CodeFormat", "scan", "scan_hamming"}
     for known in calls.values():
         call, arguments = known[0]
         call(*arguments)  # valid calls can be repeated

@@ -14,7 +14,6 @@ from nestcode.errors import InvalidInput, NotFitted
 from nestcode.search import asymmetric_distances
 from nestcode.search.adc import group_bits, regroup
 from nestcode.search.fastscan import GROUP_BITS, _most_groups
-from nestcode.search.preparation import scorer_for
 from tests import twins
 from tests.search.searching import ERROR, Q, X, fitted
 
@@ -68,16 +67,6 @@ def test_as_many_bit_planes_are_scanned_as_fit(seed: int, first: int, most: int)
     found = _most_groups(allocation.tobytes(), 7, first, most)
     same = [n for n, groups in enumerate(every) if groups.directions == found.directions and fits[n]]
     assert any(n == len(every) - 1 or not fits[n + 1] for n in same)  # one more bit plane would be too many
-
-
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_norms_of_items_are_those_of_what_they_decode_to(metric: str) -> None:
-    coder = fitted("residual", metric)
-    codes, scorer = coder.encode(X[:100]), scorer_for(coder, 24).decodable
-    assert scorer is not None
-    squares, full = scorer.norms(codes)
-    np.testing.assert_allclose(squares, np.square(coder.coefficients(codes)).sum(axis=1), rtol=1e-5)
-    np.testing.assert_allclose(full, np.square(coder.decode(codes)).sum(axis=1), rtol=1e-4)
 
 
 def test_mistakes_are_named() -> None:

@@ -119,7 +119,7 @@ def test_coarse_codes_cost_time_and_not_recall(
     kind: str, shape: str, metric: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where vectors are stored, reranking goes on until the nearest items are found."""
-    monkeypatch.setattr(planner, "NS_WORTH_EXACTNESS", 0)  # few items are not scanned at once
+    monkeypatch.setattr(planner, "LISTS_WIDENED", 0)  # few items are not scanned at once
     monkeypatch.setattr(compaction, "SIZE_RATIO", 0)
     rows = rows_of(shape, 3020, np.random.default_rng(3))
     base, queries = rows[:3000], rows[3000:]

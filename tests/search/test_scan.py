@@ -171,7 +171,7 @@ def test_the_core_scans_vectors_as_numpy_does(
     distances, found = np.full((count, k), np.inf, np.float32), np.full((count, k), -1)
     for some in halves if seed % 2 else [np.arange(len(chosen))]:
         vectors = _core.VectorRuns(rows)
-        assert _core.scan_vectors(vectors, queries, chosen[some], ids[some], metric, distances, found, 2, simd)
+        assert _core.scan(vectors, queries, chosen[some], ids[some], metric, distances, found, 2, simd)
     true = twins.distances(queries, rows[chosen], metric)
     twins.check_scan(found, distances, true, ids)
 
@@ -200,13 +200,14 @@ def test_the_core_scans_codes_as_numpy_compares_what_they_decode_to(
     index, queries = filled(kind, own, scale), SCALES[scale][:20]
     request = Request(index.coder, index.width, queries, metric=metric)
     prepared = index._searcher._select(index._live.current, request).prepared
-    assert prepared.code_scan is not None
+    codes = prepared.scanned_codes(metric)
+    assert codes is not None
     some = np.arange(0, len(index), 2, dtype=np.uint32)
     ids = prepared.ids_at(some)
     decoded = index.reconstruct(ids)
     for asked in (queries, queries[:2], queries.astype(np.float64), queries * np.float32(1e-20)):
         distances, found = np.full((len(asked), 5), np.inf, np.float32), np.full((len(asked), 5), -1)
-        assert prepared.code_scan.search(asked, some, ids, metric, distances, found, 2, simd)
+        assert _core.scan(codes, asked, some, ids, metric, distances, found, 2, simd)
         true = twins.distances(asked, decoded, metric)
         error = rounding(np.sort(true, axis=1)[:, :5], asked, decoded, metric)
         places = np.argsort(ids)[np.searchsorted(np.sort(ids), found)]
@@ -220,15 +221,15 @@ def test_scans_say_whether_distances_fit_float32() -> None:
     rows, ids = np.full((3, 4), 1e19, dtype=np.float32), np.arange(3)
     hits = np.full((2, 3), np.inf, np.float32), np.full((2, 3), -1)
     vectors = _core.VectorRuns(rows)
-    assert _core.scan_vectors(vectors, rows[:2] / 2, ids, ids, "cosine", *hits)
+    assert _core.scan(vectors, rows[:2] / 2, ids, ids, "cosine", *hits)
     for queries in (np.zeros((2, 4)), -rows[:2], np.full((2, 4), np.nan)):
         hits = np.full((2, 3), np.inf, np.float32), np.full((2, 3), -1)
-        assert not _core.scan_vectors(vectors, queries, ids, ids, "l2", *hits)
+        assert not _core.scan(vectors, queries, ids, ids, "l2", *hits)
         assert (hits[0][hits[1] >= 0] <= np.finfo(np.float32).max).all()
     vectors = _core.VectorRuns(rows * np.float32(np.inf))
     for metric in ("l2", "cosine", "inner"):
         with pytest.raises(InvalidInput, match="finite"):
-            _core.scan_vectors(vectors, rows[:2], ids, ids, metric, *hits)
+            _core.scan(vectors, rows[:2], ids, ids, metric, *hits)
 
 
 @metrics

@@ -144,10 +144,9 @@ class AdcScorer(ProjectedScorer):
         none = np.zeros((0, 0), dtype=np.float32)
         return _core.CoefficientDecoder(none, np.zeros(0, dtype=np.int32), none, self._layout.codebooks)
 
-    @lazy_property
-    def scanned_format(self) -> _core.ScannedFormat:
-        """How the core decodes codes to scan them."""
-        return _core.ScannedFormat(self._layout.codebooks)
+    def _make_code_format(self, origin: Floats) -> _core.CodeFormat:
+        """Return how the core decodes codes to scan them."""
+        return _core.CodeFormat(self._layout.codebooks, origin[None])
 
     def scanned_codes(self, codes: Codes) -> tuple[Bytes, NDArray[np.int64]]:
         """Return codes as they are."""

@@ -205,16 +205,13 @@ class FastScanScorer(ProjectedScorer):
         layout = self._layout
         return group_bits(layout.planes.allocation, layout.centroids.shape[1], layout.centroid_bits)
 
-    @lazy_property
-    def scanned_format(self) -> _core.ScannedFormat:
-        """How the core decodes codes to scan them: by bytes that hold the bits of some directions."""
-        groups, centroids = self._bytes.directions, self._layout.centroids[: None if self._layout.centroid_bits else 0]
+    def _make_code_format(self, origin: Floats) -> _core.CodeFormat:
+        """Return how the core decodes codes to scan them: by bytes that hold the bits of some directions."""
+        groups, centroids = self._bytes.directions, np.pad(self._layout.centroids, ((0, 0), (0, 2)))
         directions, depths = np.zeros((2, len(groups), max(map(len, groups), default=0)), dtype=np.int32)
         for g, group in enumerate(groups):
             directions[g, : len(group)], depths[g, : len(group)] = group, self._bytes.depths[list(group)]
-        return _core.ScannedFormat(
-            directions, depths, self._layout.planes.levels, np.ascontiguousarray(centroids, dtype=np.float32)
-        )
+        return _core.CodeFormat(directions, depths, self._layout.planes.levels, (centroids + origin).astype(np.float32))
 
     def scanned_codes(self, codes: Codes) -> tuple[Bytes, NDArray[np.int64]]:
         """Return codes in that format, and the centroid of each if there is more than one."""

@@ -5,8 +5,8 @@
     walk    visits the nearest nodes of graphs; runs without a graph are searched by lists
 
 No other file compares a size with a constant. Where the planner cannot know how much a search will do, because a
-filter excludes a query's surroundings or because codes tell items apart badly, the plan has bounds: a query that
-reaches one of them is scanned instead. So a search costs at most about twice the better of both.
+filter excludes a query's surroundings or because codes estimate distances badly, the plan bounds the work of a query. A
+query that reaches the bound is scanned instead. So a search costs at most about twice the better of both.
 
 The costs are CPU nanoseconds of one query, rounded from `python benchmarks/cost_model.py` on an x86-64 processor with
 AVX-512. Plans depend on their ratios only.
@@ -29,17 +29,23 @@ NS_PER_ADC_BYTE = 1.5  # of an item's code, that a table is looked up for
 NS_PER_HAMMING_BYTE = 0.1  # of an item's code, which is compared whole
 NS_PER_LIST = 2.5  # that is ranked
 NS_PER_VISITED_NODE = 400.0  # with the estimates of its neighbors
-NS_PER_RERANKED_ITEM, NS_PER_RERANKED_VALUE = 50.0, 0.6  # a row anywhere in memory
-NS_PER_SCANNED_HIT, NS_PER_CANDIDATE = 80.0, 25.0  # that is among the best so far, when it is met
+NS_PER_RERANKED_ITEM = 50.0  # a row anywhere in memory
+NS_PER_RERANKED_VALUE = 0.6  # of such a row
+NS_PER_SCANNED_HIT = 80.0  # of a scan: an item that is among the k best so far, when it is met
+NS_PER_CANDIDATE = 25.0  # the same of an estimate in lists that is kept
 NS_PER_NETWORK_PARAMETER = 0.02  # of an item that a network decodes
-NS_PER_LISTS, NS_PER_WALK, NS_PER_SCAN = 27_000.0, 25_000.0, 12_000.0  # fixed, of a query
-NS_WORTH_EXACTNESS = 600_000.0  # a scan that takes no longer is preferred, as it is exact
-EXACTNESS_FACTOR = 2.0  # and one that takes no longer than this times the estimates of all items
+NS_PER_LISTS = 27000.0  # fixed, of a query
+NS_PER_WALK = 25000.0  # the same
+NS_PER_SCAN = 12000.0  # the same
+LISTS_WIDENED = 6.0  # times the planned cost of lists is what default searches take, as they probe and rerank more
 
-LIST_CANDIDATES, LIST_CANDIDATES_SHARE = 10_000, 50  # items, and one in so many of all, that lists estimate by default
+LIST_CANDIDATES, LIST_CANDIDATES_SHARE = (
+    10_000,
+    50,
+)  # items, and of every 50 one more, that lists estimate
 GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
 RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked by default: for each hit, and at least
-RERANKED_FIRST_PER_HIT = 4  # where more are reranked as long as others may be nearer
+RERANKED_FIRST_PER_HIT = 4  # candidates that are reranked first, where the search decides whether to rerank more
 EXPANDED_BYTES = 8 << 20  # of stored integers that are kept as float32, which one query scans in half the time
 DECODED_BYTES = 64 << 20  # of codes that are kept as vectors: those of bit planes are scanned as they are
 
@@ -90,13 +96,13 @@ class Work:
     """What the items of a snapshot cost a search.
 
     Args:
-        listed: items of runs that are searched by lists, also those that may not be found.
-        nodes: items of runs that are searched by their graphs.
-        walks: whether runs get graphs, so that a candidate budget is that of a walk (ef), also where none has one yet.
-        lists: how many lists there are.
-        ns_per_estimated: of an item in a list.
-        ns_per_scanned: of an item that a scan compares.
-        ns_per_reranked: of a candidate.
+        listed: items of runs that are searched by lists, including excluded items.
+        nodes: items of runs that are searched by their graphs, including excluded items.
+        walks: whether the index builds graphs: then a candidate budget is a beam width (ef), even before one is built.
+        lists: the number of inverted lists.
+        ns_per_estimated: nanoseconds of an item that lists estimate.
+        ns_per_scanned: nanoseconds of an item that a scan compares.
+        ns_per_reranked: nanoseconds of a candidate that is reranked.
 
     """
 
@@ -123,12 +129,12 @@ class Plan:
     Args:
         operator: "scan", "lists" or "walk".
         items: the number of items in the index, including the items that the filter excludes.
-        allowed: the number of items that may be found.
+        allowed: the number of items that the filter allows and nobody deleted.
         compared: the number of items that a scan compares or that lists estimate; the beam width (ef) of a walk.
         reranked: the number of candidates that are reranked first.
         ns: the nanoseconds per query of each operator.
-        work: what items cost.
-        most_ns: the bound on the cost of a query's work, all of it together; beyond, the query is scanned instead.
+        work: the costs of an item.
+        most_ns: the bound on the cost of all work of a query; beyond it, the query is scanned instead.
         reranks_more: whether more candidates are reranked if the next ones may be nearer.
         widens: whether walks go on, and more lists are probed, if many hits come late.
         listed: the number of allowed items that lists estimate first, also beside graphs.
@@ -161,6 +167,7 @@ class Plan:
             reranks_more=self.reranks_more,
             most_ns=self.most_ns,
             ns_per_estimated=self.work.ns_per_estimated,
+            ns_per_candidate=NS_PER_CANDIDATE,
             ns_per_visited=NS_PER_VISITED_NODE,
             ns_per_reranked=self.work.ns_per_reranked,
         )
@@ -191,7 +198,7 @@ class Plan:
 
 
 def default_candidates(count: int) -> int:
-    """Return how many of `count` items lists estimate without a choice: it never falls as items are added.
+    """Return how many of `count` items lists estimate by default: the number never falls as items are added.
 
     >>> [default_candidates(count) for count in (50, 10_000, 20_000, 1_000_000)]
     [50, 10000, 10400, 30000]
@@ -240,17 +247,18 @@ def make_plan(
     """Return the plan of a search for the k nearest of `allowed` items.
 
     Args:
-        work: what items cost.
-        allowed: how many items may be found.
+        work: the costs of an item.
+        allowed: the number of items that the filter allows and nobody deleted.
         k: hits.
         candidates: the caller's choice; it is spent whatever it costs.
         rerank: the caller's choice.
         effort: what `Index.tune` chose, for what the caller did not.
-        fetched: whether the caller fetches vectors one by one: as many as `rerank` are fetched, unless all are few.
+        fetched: whether the caller fetches vectors one by one: then a search fetches `rerank` vectors, or all if a scan
+            is cheaper.
 
     """
     items = work.listed + work.nodes
-    passed_for_each = items / max(allowed, 1)  # items that lists and walks pass for each one that may be found
+    passed_for_each = items / max(allowed, 1)  # items that lists and walks pass for each allowed item
     reranked = choose_rerank(rerank, k, effort)
     if rerank is None and effort is None and not fetched:
         reranked = max(RERANKED_FIRST_PER_HIT * k, RERANKED)
@@ -267,14 +275,16 @@ def make_plan(
         passed = min(listed * passed_for_each, work.listed)
         ns[way] += NS_PER_LISTS + work.lists * NS_PER_LIST + passed * work.ns_per_estimated
         ns[way] += NS_PER_CANDIDATE * expected_best(listed, reranked)
-    if max(compared, ef if work.walks else 0) >= allowed:
-        scans = candidates is not None or ns["scan"] <= max(EXACTNESS_FACTOR * ns[way], NS_WORTH_EXACTNESS)
-    else:  # what the caller chose is spent, whatever a filter excludes
-        scans = candidates is None and not fetched and allowed < items and ns["scan"] <= ns[way]
-    if scans:
-        return Plan("scan", items, allowed, allowed, 0, ns, work)
     chosen = candidates is not None or fetched
     widens = not chosen and effort is None
+    covered = max(compared, ef if work.walks else 0) >= allowed
+    expected = ns[way] * (LISTS_WIDENED if way == "lists" and (widens or covered) else 1)
+    if covered:
+        scans = candidates is not None or ns["scan"] <= expected
+    else:  # what the caller chose is spent, whatever a filter excludes
+        scans = not chosen and allowed < items and ns["scan"] <= expected
+    if scans:
+        return Plan("scan", items, allowed, allowed, 0, ns, work)
     return Plan(
         way,
         items,

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.codes import Codes
@@ -23,7 +22,7 @@ from nestcode.search.hamming import HammingScorer
 from nestcode.search.nodes import records_in_file
 from nestcode.search.projected import ProjectedScorer
 from nestcode.search.runs import Positions, SortedRun
-from nestcode.search.scorer import NO_LAYOUT, ScanLayout, Scorer
+from nestcode.search.scorer import NO_LAYOUT, ScanLayout, Scorer, SearchMetric
 from nestcode.search.vectors import BESIDE_CODES, NO_SCALES, RunVectors, StoredVectors
 
 Part = TypeVar("Part")
@@ -76,14 +75,6 @@ class PreparedGraph:
     by_vectors: _core.Graph  # ranks by the vectors that the index stores, if it does
     vectors: _core.VectorRows | None  # these, where walks read them
     nbytes: int  # of what was prepared
-
-
-@dataclass(frozen=True)
-class ScannedCodes:
-    """The codes of a run as scans read them."""
-
-    core: _core.ScannedCodes
-    nbytes: int
 
 
 class PreparationCache:
@@ -198,19 +189,15 @@ class PreparationCache:
             self._navigators[bits] = Navigator(self.scorer.coder, bits, width=width)
         return self._navigators[bits]
 
-    def scanned(self, run: SortedRun, scorer: ProjectedScorer) -> ScannedCodes:
+    def scanned(self, run: SortedRun, scorer: ProjectedScorer, metric: SearchMetric) -> _core.ScannedCodes:
         """Return the codes of a run as scans read them; this decodes all of them once, for their norms."""
+        how = scorer.code_format(metric)
 
-        def make() -> ScannedCodes:
+        def make() -> _core.ScannedCodes:
             run.mapped.touch(but=BESIDE_CODES)
-            codes, squares, norms = run.codes, *np.empty((2, len(run.codes)), dtype=np.float32)
-            for first in range(0, len(codes), PIECE):
-                own, full = scorer.norms(codes[first : first + PIECE])
-                squares[first : first + PIECE], norms[first : first + PIECE] = own, np.sqrt(full)
-            parts = *scorer.scanned_codes(codes), squares, norms
-            return ScannedCodes(_core.ScannedCodes(*parts), sum(part.nbytes for part in parts))
+            return _core.ScannedCodes(how, *scorer.scanned_codes(run.codes))
 
-        return self._part(run.owner, "scanned", make)
+        return self._part(run.owner, f"scanned {metric == 'l2'}", make)
 
     def stored_as_floats(self, run: SortedRun) -> StoredVectors:
         """Return the vectors that the index stores of a run as float32."""

@@ -49,6 +49,7 @@ class PreparedSnapshot:
         self.list_bits = cache.scorer.list_bits(self.listed)
         self.rows = [run.codes.packed for run in self.runs]  # their codes
         self._searchers: dict[tuple[SearchMetric, Reranker], _core.RowSearcher] = {}
+        self._scanned: dict[SearchMetric, _core.ScannedRuns] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self.gathered: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # bytes that selections keep of vectors
 
@@ -76,7 +77,7 @@ class PreparedSnapshot:
         return known
 
     def _work(self, vectors: VectorType | None) -> Work:
-        """Return what items cost a search."""
+        """Return the costs of an item in a search."""
         scorer, nodes = self.scorer, sum(len(run.ids) for run in self._graphs)
         reranked = planner.NS_PER_RERANKED_ITEM + planner.NS_PER_RERANKED_VALUE * scorer.features
         scanned = planner.NS_PER_SCANNED_CODE_BYTE * -(-self.snapshot.width // 8)
@@ -95,7 +96,7 @@ class PreparedSnapshot:
 
     @property
     def stored(self) -> int:
-        """How many items there are, also those that may not be found."""
+        """The number of items, including deleted items."""
         return sum(map(len, self._ids))
 
     @lazy_property
@@ -106,7 +107,7 @@ class PreparedSnapshot:
 
     @property
     def keeps_decoded(self) -> bool:
-        """Whether codes are so few that they are kept as vectors, once all were compared."""
+        """Whether the first scan decodes all codes and keeps the vectors: they take little memory."""
         small = self.stored * self.scorer.features * 4 <= planner.DECODED_BYTES
         return self.scorer.keeps_decoded and small and not any(run.mapped.stays_in_file("codes") for run in self.runs)
 
@@ -176,7 +177,7 @@ class PreparedSnapshot:
 
     @lazy_property
     def scanned_vectors(self) -> RunVectors:
-        """The same as scans read them: few integers are compared in less time as float32."""
+        """The stored vectors as scans read them: int8 as float32, where that takes little memory."""
         expanded = self.stored * self.scorer.features * 4
         if not self.vectors.integers or self.vectors.in_files or expanded > planner.EXPANDED_BYTES:
             return self.vectors
@@ -184,17 +185,19 @@ class PreparedSnapshot:
 
     @lazy_property
     def decoded_vectors(self) -> RunVectors | None:
-        """What few codes decode to, but for those of bit planes."""
+        """The decoded codes, where they are kept."""
         return RunVectors([self.cache.decoded(run) for run in self.runs]) if self.keeps_decoded else None
 
-    @lazy_property
-    def code_scan(self) -> _core.CodeScan | None:
-        """What scans codes by their positions in all runs together, or None where only their coder decodes them."""
+    def scanned_codes(self, metric: SearchMetric) -> _core.ScannedRuns | None:
+        """Return the codes of all runs as scans read them, or None where only their coder decodes them."""
         how = self.scorer.decodable
         if how is None:
             return None
-        codes = [self.cache.scanned(run, how).core for run in self.runs]
-        return _core.CodeScan(how.scanned_projection, how.scanned_format, codes)
+        if metric not in self._scanned:
+            codes = [self.cache.scanned(run, how, metric) for run in self.runs]
+            projection = how.row_projection(metric, None, whole=True)
+            self._scanned[metric] = _core.ScannedRuns(projection, how.code_format(metric), codes)
+        return self._scanned[metric]
 
     # items by position
 

@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 from functools import lru_cache, partial
+from typing import Any
 from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import LARGEST_SQUARE, Bytes, Floats, squared_norms
+from nestcode.arrays import LARGEST_SQUARE, Bytes, Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -32,11 +33,13 @@ class ProjectedScorer(Scorer):
         self.coder, self.features, self._projection = coder, coder.n_features_in_, projection
         self.mean = (projection.directions @ projection.mean).astype(np.float32)
         self.mean_square = float(projection.mean @ projection.mean)
-        self._mean_outside = max(self.mean_square - float(self.mean @ self.mean), 0.0)  # of the directions, squared
+        self._mean_rest = _outside(projection.directions, projection.mean)
+        self._rest_norm = float(np.linalg.norm(self._mean_rest))
         variance = coder.expected_error(0) * len(projection.mean)
         norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
         self.unit = float(norm) if norm > 0 and abs(norm - 1) >= NEAR_ONE else 1.0
         self._list_centroids = lru_cache(maxsize=4)(partial(_list_centroids, proxy(self)))  # no reference cycle
+        self._code_formats = lru_cache(partial(_code_format, proxy(self)))
 
     @property
     def projected(self) -> "ProjectedScorer":  # type: ignore[override]
@@ -58,7 +61,7 @@ class ProjectedScorer(Scorer):
         elif request.metric == "inner":
             more, own = products, 1.0
         else:
-            decoded, own = decoded + self.mean, float(np.sqrt(self._mean_outside))
+            decoded, own = decoded + self.mean, self._rest_norm
             more = (products - coefficients @ self.mean) / (own or 1.0)
         return compare(
             np.column_stack([coefficients, more]),
@@ -78,27 +81,17 @@ class ProjectedScorer(Scorer):
     def decoder(self) -> _core.CoefficientDecoder:
         """What the core decodes single codes by."""
 
-    @lazy_property
-    def scanned_projection(self) -> _core.RowProjection:
-        """The projection of rows for scans of codes."""
-        return self.row_projection(self.coder.metric_, None, whole=True, scaled=False)
+    def code_format(self, metric: SearchMetric) -> _core.CodeFormat:
+        """Return how the core decodes codes to scan them."""
+        return self._code_formats(metric == "l2")
 
-    @property
     @abstractmethod
-    def scanned_format(self) -> _core.ScannedFormat:
-        """How the core decodes codes to scan them."""
+    def _make_code_format(self, origin: Floats) -> _core.CodeFormat:
+        """Return how the core decodes codes to scan them, given the coordinates of the mean, (directions + 2,)."""
 
     @abstractmethod
     def scanned_codes(self, codes: Codes) -> tuple[Bytes, NDArray[np.int64]]:
         """Return codes in that format, and the centroid of each if there is more than one."""
-
-    def norms(self, codes: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the squared norms of the coefficients that codes decode to, and those of items in features."""
-        decoded = self.coder.coefficients(codes).astype(np.float64)
-        own = np.einsum("nd,nd->n", decoded, decoded)
-        if self.coder.metric_ == "cosine":
-            return own, np.maximum(own + 2 * decoded @ self.mean + self.mean_square, 0)
-        return own, squared_norms(self.coder.decode(codes))  # far from 0, too few digits of the sum would be left
 
     # by lists
 
@@ -126,13 +119,8 @@ class ProjectedScorer(Scorer):
             both += products[:, None, None]
         return (both * scales + shifts).reshape(len(coefficients), -1).astype(np.float32, copy=False)
 
-    def row_projection(
-        self, metric: SearchMetric, bits: int | None, *, whole: bool, scaled: bool = True
-    ) -> _core.RowProjection:
-        """Return the projection of rows for lists named by `bits` bits, if any: on all directions, or those in use.
-
-        For the cosine, rows are scaled to the norm of items, or L2-normalized.
-        """
+    def row_projection(self, metric: SearchMetric, bits: int | None, *, whole: bool) -> _core.RowProjection:
+        """Return the projection of rows for lists named by `bits` bits, if any: on all directions, or those in use."""
         mean, directions = self._projection.mean, self._projection.directions
         normalized = self.coder.metric_ == "cosine"
         coarse: Floats | NDArray[np.uint16] = np.zeros((0, len(mean)), dtype=np.float32)
@@ -150,7 +138,7 @@ class ProjectedScorer(Scorer):
         return _core.RowProjection(
             metric,
             normalized,
-            self._norm_of_queries(metric) if scaled else 1.0,
+            self._norm_of_queries(metric),
             mean,
             directions,
             len(directions) if whole else used,
@@ -158,7 +146,7 @@ class ProjectedScorer(Scorer):
             self._complement if whole else np.zeros((0, len(mean)), dtype=np.float32),
             self.mean,
             self.mean_square,
-            self._mean_outside,
+            self._mean_rest,
         )
 
     @lazy_property
@@ -195,3 +183,18 @@ class ProjectedScorer(Scorer):
 
 def _list_centroids(scorer: ProjectedScorer, bits: int) -> ListCentroids:
     return ListCentroids(*scorer.split_centroids(bits), scorer.mean, scorer.mean_square)
+
+
+def _outside(directions: Floats, row: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the part of a row outside of orthonormal directions; zeros where that is only the rest of rounding."""
+    rest = row.astype(np.float64)
+    for _ in range(2):  # a rest of rounding lies in the directions again
+        before = rest
+        rest = before - (directions @ before) @ directions
+    return rest if np.linalg.norm(rest) > np.linalg.norm(before) / 2 else np.zeros_like(rest)
+
+
+def _code_format(scorer: ProjectedScorer, around_mean: bool) -> _core.CodeFormat:
+    """Return the format of codes that are decoded relative to the mean, or to 0."""
+    mean = np.append(scorer.mean, [scorer._rest_norm, 0]).astype(np.float32)
+    return scorer._make_code_format(np.zeros_like(mean) if around_mean else mean)

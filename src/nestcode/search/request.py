@@ -33,7 +33,7 @@ class Request:
         metric: "l2", "cosine" or "inner"; None is the coder's.
         vectors: the items themselves by id, for rank "exact".
         stored: whether the index stores vectors, which rank "exact" then takes unless `vectors` are given.
-        allowed: which items may be found.
+        allowed: the filter of the items.
         threads: how many threads share a batch of queries; None is one for each core.
         place: what holds the items, as errors name it.
 

@@ -1,8 +1,8 @@
-"""Scan: every query against every item that may be found, exact.
+"""Scan: every query against every allowed item, exact.
 
 The core scans vectors, codes of bit planes or codebooks, and Hamming distances (`cpp/nestcode/scan.hpp`,
-`code_scan.hpp`); it estimates in float32, and decides in float64. What it cannot read is fetched here a block at a
-time: vectors that the caller gives as a mapping, a function or in another dtype, and what codes decode to that only
+`code_scan.hpp`). It estimates distances in float32 and decides in float64. This module fetches what the core cannot
+read, a block at a time: vectors that the caller gives as a mapping, a function or in another dtype, and codes that only
 their coder decodes.
 """
 
@@ -24,7 +24,7 @@ ITEMS = 1 << 14  # fetched or decoded at once
 
 
 def scan(selection: Selection, request: Request, k: int) -> Hits:
-    """Return the nearest of all items that may be found to each query."""
+    """Return the allowed items that are nearest to each query."""
     count, n = selection.count, len(request)
     shape = (k,) if request.single else (n, k)
     ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -53,14 +53,15 @@ def _scan_rows(selection: Selection, request: Request, distances: Floats, ids: I
         if vectors is not None:
             core, items = selection.scanned(vectors)
             try:
-                return _core.scan_vectors(core, rows, items, selection.ids, *how)
+                return _core.scan(core, rows, items, selection.ids, *how)
             finally:
                 vectors.check()
-        if prepared.code_scan is not None:
-            return prepared.code_scan.search(rows, selection.positions, selection.ids, *how)
+        codes = prepared.scanned_codes(request.metric)
+        if codes is not None:
+            return _core.scan(codes, rows, selection.positions, selection.ids, *how)
         blocks, fit = _decoded(selection), True
     for block, positions, known in blocks:
-        fit &= _core.scan_vectors(block, rows, positions, known, *how)
+        fit &= _core.scan(block, rows, positions, known, *how)
     return fit
 
 

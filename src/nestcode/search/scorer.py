@@ -86,11 +86,11 @@ class Scorer(ABC):
 
     layout_format = ""  # of `lay_out`: another name whenever it would return something else for the same codes
     ns_per_estimated: float  # nanoseconds that the estimate of an item takes
-    ns_per_decoded = 0.0  # and those that a network takes to decode it
+    ns_per_decoded = 0.0  # nanoseconds that a network takes to decode an item
     bias_unit = 0.0  # of the biases in a layout
-    projected: "ProjectedScorer | None" = None  # what estimates by a projection of queries; others compare their codes
-    decodable: "ProjectedScorer | None" = None  # what the core decodes whole codes by; others only their coder decodes
-    keeps_decoded = True  # whether few codes are scanned as the vectors that they decode to
+    projected: "ProjectedScorer | None" = None  # estimates by a projection of queries; None: compares codes
+    decodable: "ProjectedScorer | None" = None  # the core decodes whole codes by it; None: only the coder does
+    keeps_decoded = True  # whether scans of small indexes keep decoded vectors
     features = 0  # of what codes decode to
     coder: Coder  # bare codes have none
 

@@ -42,7 +42,7 @@ class Searcher:
     def __init__(self, coder: Coder | None, *, graphs: bool = False) -> None:
         self._coder, self.graphs = coder, graphs
         self._caches: dict[bool, PreparationCache] = {}  # by whether codes are compared
-        # By that, whether graphs are used, and whether zero vectors are told apart.
+        # By whether codes are compared, graphs are walked, and zero vectors are skipped.
         self._latest: dict[tuple[bool, bool, bool], SelectedItems] = {}
 
     @property

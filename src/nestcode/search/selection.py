@@ -22,7 +22,7 @@ class Selection:
     Args:
         prepared: the snapshot.
         allowed: the filter.
-        apart: whether zero vectors are told apart, as by angle what their codes decode to says nothing.
+        apart: whether operators skip zero vectors, which `with_zeros` adds: by angle, their decoded codes mean nothing.
 
     """
 

@@ -64,7 +64,7 @@ class Sample:
         rows = _core.VectorRuns(np.require(self.rows, fine, ["C", "A"]))
         queries, shape = as_floats(self.queries), (len(self.queries), k)
         found, distances = np.full(shape, -1, np.int64), np.full(shape, np.inf, np.float32)
-        _core.scan_vectors(rows, queries, among, among, self.metric, distances, found, CORES)
+        _core.scan(rows, queries, among, among, self.metric, distances, found, CORES)
         return found
 
     def recall_of_rounding(self, rounded: StoredVectors) -> float:

@@ -127,7 +127,5 @@ class FlatVectors:
             rows = np.flatnonzero(np.isin(ids, np.flatnonzero(given) if given.dtype == bool else given))
         found, near = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf, dtype=np.float32)
         points = np.ascontiguousarray(as_floats(queries))
-        _core.scan_vectors(
-            _core.VectorRuns(self.vectors), points, rows, ids[rows], metric, near, found, thread_count(threads)
-        )
+        _core.scan(_core.VectorRuns(self.vectors), points, rows, ids[rows], metric, near, found, thread_count(threads))
         return Hits(found, near, np.full(len(queries), len(rows)))
