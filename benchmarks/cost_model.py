@@ -13,10 +13,12 @@ Every constant is the slope of a line through CPU times of `Index.search` while 
     filter           items of a mask, and ids of a filter by ids, beside the same search without a filter
 
 Intercepts are the fixed costs of a query. Lines are fitted to relative errors; "error" is the largest of them. Items
-are patches of the sample images, or rows of a .npy file (--vectors).
+are patches of the sample images, or rows of a .npy file (--vectors). A second table has the constants of the planner
+(src/nestcode/search/planner.py) that follow from single queries; --write FILE replaces them in that file.
 """
 
 import argparse
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +34,9 @@ from _engine_task import Task, add_options, cpu_seconds, read_digits, read_patch
 from _report import save, show
 from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder
 from nestcode.search import Hits
-from nestcode.search.planner import expected_best
+from nestcode.search.adc import AdcScorer
+from nestcode.search.fastscan import GROUP_BITS, GROUPS
+from nestcode.search.planner import NS_PER_RERANKED_ITEM, expected_best
 from nestcode.search.vectors import VectorType
 
 ITEMS = 40_000
@@ -64,6 +68,10 @@ def main() -> None:
         for part in (scans, estimates, lists, walks, reranks, networks, hits, filters):
             rows += part(task, Clock(task, quick=options.quick))
     show(f"Cost model: {task}", rows, "CPU time, one thread. error: the largest relative error of the line.")
+    found = constants(rows, task.base.shape[1], Clock(task, quick=options.quick).bits)
+    show("Constants of the planner", [{"constant": name, "ns": ns} for name, ns in found.items()], "Of single queries.")
+    if options.write:
+        options.write.write_text(with_constants(options.write.read_text(), found))
     save(options.json, rows, ["nestcode", "numpy"])
 
 
@@ -73,7 +81,49 @@ def parse() -> argparse.Namespace:
     add_options(parser)
     parser.add_argument("--vectors", type=Path, metavar="FILE", help="a .npy file of vectors")
     parser.add_argument("--metric", choices=("cosine", "l2"), default="cosine", help="of --vectors (default: cosine)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the planner's constants in this file")
     return parser.parse_args()
+
+
+def constants(rows: Sequence[Row], features: int, bits: int) -> dict[str, float]:
+    """Return the planner's constants that were measured, by name, of items with this many features and bits."""
+    single = {row["cost"]: row for row in rows if row["batch"] == "1"}
+    each = {cost: float(row["ns"]) for cost, row in single.items()}
+    groups = (min(bits, GROUPS * GROUP_BITS) + GROUP_BITS - 1) // GROUP_BITS
+    known = {
+        **{f'"{name}"': (f"scan, {name}", width) for name, width in BYTES.items()},
+        "NS_PER_SCANNED_CODE_BYTE": ("scan, codes of LinearCoder", 8 / bits),
+        "NS_PER_FASTSCAN_BYTE": ("fast-scan in lists, CellCoder", 2 / groups),
+        "NS_PER_ADC_BYTE": ("ADC in lists, ResidualCoder", 8 / min(bits, 8 * AdcScorer.BYTES)),
+        "NS_PER_LIST": ("ranking of lists", 1),
+        "NS_PER_VISITED_NODE": ("walk on a graph, float16", 1),
+        "NS_PER_SCANNED_HIT": ("scan, items among the best so far", 1),
+    }
+    found = {name: each[cost] * scale for name, (cost, scale) in known.items() if cost in each}
+    reranked = each["rerank by float16"] - NS_PER_RERANKED_ITEM
+    found["NS_PER_RERANKED_VALUE"] = reranked / features
+    decoded = [row["ns"] for row in rows if row["cost"] == "decoded item"]
+    found |= {"NS_PER_NETWORK_PARAMETER": decoded[0]} if decoded else {}
+    fixed = {
+        "NS_PER_LISTS": "rerank by float16",
+        "NS_PER_WALK": "walk on a graph, float16",
+        "NS_PER_SCAN": "scan, float32",
+    }
+    found |= {name: single[cost]["fixed ns per query"] for name, cost in fixed.items() if cost in single}
+    return {name: float(f"{ns:.2g}") for name, ns in found.items() if ns > 0}  # noise may hide a small one
+
+
+def with_constants(text: str, found: dict[str, float]) -> str:
+    """Return the text of the planner with other values of its constants.
+
+    >>> print(with_constants("NS_PER_LIST = 2.5  # that is ranked", {"NS_PER_LIST": 3.0}))
+    NS_PER_LIST = 3.0  # that is ranked
+    """
+    for name, ns in found.items():
+        text, count = re.subn(rf"({re.escape(name)}(?: =|:)) [\d.]+", rf"\g<1> {ns}", text, count=1)
+        if not count:
+            raise SystemExit(f"{name} must be a constant of the file: give src/nestcode/search/planner.py")
+    return text
 
 
 def read(options: argparse.Namespace) -> Task:
