@@ -173,7 +173,7 @@ def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, norm
 
 
 def multiply(rows: Floats, matrix: Floats) -> Floats:
-    """Return rows @ matrix, a row alone to the same last bit as the row among others.
+    """Return rows @ matrix; a row alone gives the same bits as the row in a batch.
 
     BLAS multiplies one row by another routine than several, which adds in another order.
     """

@@ -30,7 +30,7 @@ from nestcode.wire import ARROW, CODES, FLOAT32, HITS, MISSING, pack_items, unpa
 
 __all__ = ["Client", "RemoteStream", "merge"]
 
-ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server tells others
+ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server states other limits
 TEXT = {FLOAT32: 7, CODES: 2}  # times the bytes of a row that it takes at most in JSON
 Result = TypeVar("Result")
 
@@ -363,7 +363,7 @@ def _most_rows(about: dict[str, Any]) -> int:
 
 @contextmanager
 def _counting(count: int, what: str) -> Iterator[list[int]]:
-    """Let an error tell how many items were written: those that the caller appends to the list."""
+    """Add the number of items in the list, which the caller extends, to an error: they were written."""
     done: list[int] = []
     try:
         yield done

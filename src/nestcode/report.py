@@ -128,7 +128,7 @@ class Page:
     def table(
         self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str, *, words: bool = False
     ) -> None:
-        """Add a table; the first column holds names, the others values, or words."""
+        """Add a table; the first column holds names, the other columns hold values or words."""
         head = "".join(f"<th>{escape(header)}</th>" for header in headers)
         body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         self._blocks.append(

@@ -65,7 +65,7 @@ class Commands(TyperGroup):
                 if _reader_stopped(error):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit
                     raise typer.Exit from None
-                if error is broken:  # of which Typer would say nothing
+                if error is broken:  # Typer would print nothing
                     raise ConnectionError(f"the other end closed a connection ({error}): try again") from error
             interrupt = _cause(error, KeyboardInterrupt)
             if interrupt is None:

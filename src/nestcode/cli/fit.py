@@ -23,7 +23,7 @@ CODERS = {
 TRAINED = tuple(kind for name, kind in CODERS.items() if name not in nestcode.__all__)  # by PyTorch
 if TYPE_CHECKING:
     Kind = str
-else:  # Typer lists the choices, and refuses others
+else:  # Typer lists the choices, and refuses other words
     Kind = Literal["auto", *(kind for kind in CODERS.values() if kind not in TRAINED), *TRAINED]
 Metric = Literal["l2", "cosine"]
 Goal = Literal["search", "codes", "distortion", "graph"]

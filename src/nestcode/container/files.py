@@ -62,7 +62,7 @@ class SpooledWriter(ABC):
         self._spool.truncate()
 
     def _map_spool(self) -> mmap.mmap:
-        """Map the spooled bytes, of which there must be at least one."""
+        """Map the spooled bytes; there must be at least one."""
         with naming_file(self.path):
             self._spool.flush()
         return mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ)

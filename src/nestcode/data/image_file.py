@@ -51,7 +51,7 @@ def read_image(path: Path) -> Pixels:
         if image.mode == "F" or "16" in raw:
             raise _unsupported(path, raw)
         if _has_more_bits(path, image):
-            warn(f"{path} has more than 8 bits per channel, of which 8 are read: convert it to PNG", stacklevel=2)
+            warn(f"{path} has more than 8 bits per channel, and only 8 are read: convert it to PNG", stacklevel=2)
         if image.format == "PNG" and raw in FEW_BITS and "transparency" in image.info:
             image.info["transparency"] *= FEW_BITS[raw]
         image = upright(image)
@@ -105,7 +105,7 @@ def _has_deep_planes(image: Any) -> bool:
 
 
 def _join_bytes(path: Path, image: Any, raw: str) -> NDArray[np.uint16]:
-    """Return pixels of 16 bits per channel, of which Pillow reads the high bytes: read the low ones as well."""
+    """Return pixels of 16 bits per channel: Pillow reads the high bytes, and this function the low bytes too."""
     high = np.asarray(upright(image))
     with _opened(path) as again:
         again.tile = [

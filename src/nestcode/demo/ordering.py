@@ -1,6 +1,6 @@
 """Chapter 4: nested dropout orders the units of an autoencoder.
 
-Both autoencoders are linear, so NumPy and SciPy train them: `nestcode.nn` has others, and needs PyTorch.
+Both autoencoders are linear, so NumPy and SciPy train them: `nestcode.nn` has nonlinear ones, and needs PyTorch.
 """
 
 from dataclasses import dataclass

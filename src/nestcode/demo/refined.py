@@ -28,7 +28,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
     values = {name: [psnr(image, each) for each in images] for name, images in decoded.items()}
     page.section(
         TITLE,
-        "A network removes artifacts that quantization leaves, at every length: it is told how far the decoder came. "
+        "A network removes artifacts that quantization leaves, at every length: it also reads the quantizer step. "
         "The stream stays the same, and the receiver decides whether to spend the time. The network ships with "
         "Nestcode and was trained on other images.",
     )

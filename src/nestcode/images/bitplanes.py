@@ -105,7 +105,7 @@ def _pixel_errors(sizes: Sizes, coded: Sizes, coefficients: Doubles, pixels: Dou
 
 
 def _gray_error(original: NDArray[np.uint8 | np.uint16]) -> float:
-    """Return the mean squared error of an image of which nothing arrived: gray, and opaque."""
+    """Return the mean squared error of an image before any byte has arrived: gray and opaque."""
     scale, channels = np.iinfo(original.dtype).max / 255, original.shape[2]
     shown = np.array([GRAY] * (channels - 1 + channels % 2) + [OPAQUE] * (1 - channels % 2), dtype=np.float32)
     return float(np.mean(np.square(original / np.float32(scale) - shown), dtype=np.float64))

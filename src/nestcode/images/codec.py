@@ -38,7 +38,7 @@ from nestcode.storage import Record, Storable, read_record
 
 # Weights of the quantizer's step in units of 1/32, by kind of channel: three times as coarse for chroma as for luma.
 SSIM_WEIGHTS = [16, 48, 48, 32]
-FINEST_FOR_SSIM = 2  # a step of which luma's half still has coefficients within 15 bit planes
+FINEST_FOR_SSIM = 2  # a step; with half of it for luma, coefficients still fit into 15 bit planes
 TRAINING_RATES = (-2, 0, 2)  # of the passes over training images: how often the rate of coding is halved
 FLAGS = 0xE0  # of a bitstream's first byte: a rotation, bit planes of subbands, weights
 REDUCED = (1, 1 / 2, 1 / 4, 1 / 8)  # scales of images

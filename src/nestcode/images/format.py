@@ -160,7 +160,7 @@ class ImageStreamHeader(Layout):
         return float(np.interp(arrived, self.sizes.sum(axis=0), errors))
 
     def bpp(self, bits: int) -> float:
-        """Return the rate of so many bits of payload, in bits per pixel."""
+        """Return the rate, in bits per pixel, of a payload of this number of bits."""
         return bits / max(self.pixels, 1)
 
     def bytes_at(self, bpp: float | None) -> int:
@@ -184,7 +184,7 @@ class ImageStreamHeader(Layout):
         return f"{self.bpp(bits):.3g} bpp of all {len(self.entries)} images"
 
     def truncate(self, payload: int) -> "ImageStreamHeader":
-        """Return the header of the stream that ends after so many bytes of payload."""
+        """Return the header of the stream truncated after this number of bytes of payload."""
         kept = np.clip(payload - self.pass_starts, 0, self.pass_sizes)
         sizes = np.cumsum(kept, axis=1).tolist()
         entries = tuple(replace(entry, sizes=tuple(own)) for entry, own in zip(self.entries, sizes, strict=True))

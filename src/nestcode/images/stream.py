@@ -62,7 +62,7 @@ def compress_images(
     lossless: bool = False,
     threads: int | None = 1,
 ) -> bytes:
-    """Return images of any size as a stream, of which every prefix that includes its header decodes.
+    """Return images of any size as a stream; every prefix that includes the header decodes.
 
     >>> import nestcode as nc
     >>> image = nc.data.sample_images()["flower"][:128, :256]
@@ -210,7 +210,7 @@ class Target:
             raise InvalidInput(f"ssim must be above 0 and below 1, got {shown(self.ssim)}: 0.95 is a good choice")
 
     def most_bytes(self, pixels: int) -> int:
-        """Return how many bytes of payload images of so many pixels take at most."""
+        """Return the largest payload, in bytes, of images with this number of pixels."""
         if self.bpp is not None:
             return int(check_bpp(self.bpp) * pixels / 8)
         return UNLIMITED if self.budget is None else self.budget
@@ -238,7 +238,7 @@ def _colors(image: Image) -> Image:
 
 
 def _too_short(encoded: Sequence[tuple[Entry, Bitstream]], payload: int) -> list[int]:
-    """Return the images that stopped at a limit before so many bytes of payload, as far as their layout is known."""
+    """Return the images whose rate limit ended them before this position of the payload, where the layout is known."""
     if payload == UNLIMITED:
         return []
     entries = tuple(entry for entry, _ in encoded)

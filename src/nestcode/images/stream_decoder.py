@@ -35,7 +35,7 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
     >>> decoder.names, decoder.images()[0].shape
     (('0',), (96, 96, 3))
 
-    The decoder decodes no bit twice, and `images()` reconstructs only images of which more bytes have arrived.
+    The decoder decodes no bit twice, and `images()` reconstructs an image only if more of its bytes have arrived.
 
     Args:
         codec: the codec that made the stream, unless it is embedded or pretrained.

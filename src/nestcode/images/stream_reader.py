@@ -82,7 +82,7 @@ class ImageStreamReader:
     def info(self) -> ImageStreamInfo:
         """What the stream holds; all blocks are verified."""
         self._open()
-        blocks = StoredBlocks(self._header, self._view)  # those that images are read from keep raising
+        blocks = StoredBlocks(self._header, self._view)  # damaged blocks that images are read from keep raising
         blocks.verify()
         return describe(self._header, blocks)
 

@@ -19,7 +19,7 @@ TARGET = 0.9
 OUTGROWN_CELL_RATIO = 8  # of the cells that would be chosen for all items to those of the coder
 DRIFT = 1.5  # times the error of the fit that the newest items may have
 SURE = 3.0  # standard errors of the mean error, which few outliers may raise
-NEWEST_SHARE, NEWEST = 10, 1000  # one item in this number is among the newest, and at most so many are decoded
+NEWEST_SHARE, NEWEST = 10, 1000  # one item in NEWEST_SHARE is among the newest; at most NEWEST items are decoded
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _newest_errors(index: "Index", coder: Coder) -> Doubles:
 
 
 def _trials(index: "Index", coder: Coder, own: Ids, k: int) -> RecallTrials:
-    """Return searches for stored items, of which none finds itself."""
+    """Return searches for stored items that exclude the item itself."""
     queries = index.vectors(own)
     walks = index.explain(queries[:1], k).operator == "walk"
     searched = index._blind_to(own) if walks else index

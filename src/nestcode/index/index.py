@@ -421,7 +421,7 @@ class Index(IndexReader):
         return reader
 
     def _with_graphs(self) -> Index:
-        """Return a reader of the same items with a graph of each segment, also of those that are too small for one."""
+        """Return a reader of the same items with a graph for each segment, however small."""
         contents = self._contents()[1]
         assert contents.coder is not None
         build = partial(_build_graph, contents.coder, self._searcher)

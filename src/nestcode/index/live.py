@@ -108,7 +108,7 @@ class LiveSnapshot:
         thread = threading.Thread(target=self._compact_in_background, name="nestcode-compaction")
         with contextlib.suppress(RuntimeError):  # no thread to be had: a later write or compact() will merge
             thread.start()
-            self._thread = thread  # once it runs, as others may wait for it at any moment
+            self._thread = thread  # once it runs, because other threads may wait for it at any moment
 
     def _compact_in_background(self) -> None:
         try:

@@ -3,7 +3,7 @@
     "all"    everything in memory
     "codes"  in memory what searches estimate distances by: what they scan of codes, or the leading bits that navigate
              a graph; and whole codes where no vectors rerank. All else in files: also the nodes of graphs
-    None     everything in mapped files, of which the system keeps in memory what fits
+    None     everything in mapped files; the system caches what fits in memory
 
 What stays in files is read only for the last few candidates of a search, in batches, and for the nodes that a walk
 visits, a block each.

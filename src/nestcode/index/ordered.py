@@ -43,7 +43,7 @@ class OrderedCodes(Protocol):
 
 
 def key_range(prefix: Codes, width: int) -> tuple[bytes, bytes]:
-    r"""Return the bytes that codes of `width` bits with a prefix are not less than, and those that they are less than.
+    r"""Return the bounds of the codes of `width` bits with a prefix: the first code, and the first code after them.
 
     >>> key_range(Codes.from_bits([[1, 0, 1]]), width=16), key_range(Codes.from_bits([[1]]), width=16)
     ((b'\xa0', b'\xc0'), (b'\x80', b'\xff\xff\xff'))

@@ -472,9 +472,9 @@ class IndexReader:
         0.7
 
         The true neighbors are those of an exhaustive search by vectors: `exact`, or `vectors` where the search has them
-        too, or those that the index stores. Without any it is an exhaustive search by codes, and recall shows only what
-        probing few lists misses. Use queries that are not in the index: others find themselves. The other arguments are
-        those of `search`: with a filter, the true neighbors are those among the items that it allows.
+        too, or those that the index stores. Without vectors it is an exhaustive search by codes, and recall shows only
+        what probing few lists misses. Use queries that are not in the index: a stored query finds itself. The other
+        arguments are those of `search`: with a filter, the true neighbors are those among the items that it allows.
         """
         how: dict[str, Any] = {"rank": rank, "metric": metric, "vectors": vectors, "filter": filter}
         trials = self._trials(queries, k, exact, threads=threads, **how)
@@ -512,7 +512,7 @@ class IndexReader:
         holds until it is closed, also after `refresh`. It grows with the index: a larger one scores the same share of
         its items; of graphs it is the same for any size, and measured once they are built. Where no search reaches the
         target, a warning is given and the fastest is chosen that comes near the best. Of fewer than ten queries a
-        warning is given: their recall says little about that of others.
+        warning is given: their recall says little about the recall of new queries.
 
         An index of several folders is only read, so it forgets the choice: open each folder with mode="a", give it the
         same `effort`, and commit.

@@ -209,7 +209,7 @@ class StoredGraph:
         return {"neighbors": self.neighbors, "groups": self.items.grouped, "corrections": self.items.corrections}
 
     def without_records(self) -> "StoredGraph":
-        """Return the graph without records, whose bits are others than those of shorter codes."""
+        """Return the graph without records, whose bits differ from the bits of shorter codes."""
         return self if self.records is None else StoredGraph(self.neighbors.copy(), self.items, self.layout)
 
     def touch(self) -> None:

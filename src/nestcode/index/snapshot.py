@@ -88,7 +88,7 @@ class Snapshot:
             one.check_sizes()
 
     def ids(self, allowed: Filter = EVERYTHING) -> Ids:
-        """Return the ids of all items, or of those that a filter allows, ascending."""
+        """Return the ids of all items, or of the items that a filter allows, ascending."""
         found = [run.ids_at(allowed.kept(run).positions) for run in self.runs]
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *found]))
 
@@ -132,7 +132,7 @@ class Snapshot:
         return RunVectors(stored, [one.mapped for one in self.runs]).rows(starts[run] + position).copy()
 
     def attributes(self, located: Located, columns: Sequence[str] | None = None) -> "Attributes | None":
-        """Return some columns, or all, of located items, with nulls for those that are missing."""
+        """Return some columns, or all, of located items, with nulls for missing items."""
         if self.schema is None:
             return None
         from nestcode.search.attributes import Attributes
@@ -172,7 +172,7 @@ class Snapshot:
         return replace(self._with(*self.segments, LiveSegment(segment)), schema=schema)
 
     def add_columns(self, schema: Schema) -> "Snapshot":
-        """Add columns of attributes, after those that there are: all items have nulls in them."""
+        """Append columns of attributes, with nulls for all items."""
         return replace(self, schema={**(self.schema or {}), **schema})
 
     def attach(self, segments: Sequence[LiveSegment], schema: Schema | None) -> "Snapshot":

@@ -132,7 +132,7 @@ class Store:
         return self._lock is not None and self._owner != os.getpid()
 
     def close(self) -> None:
-        """Release the lock, so that others can write."""
+        """Release the lock, so that other writers can start."""
         with self.writing:
             if self._lock is not None:
                 if self.writable:  # and not a forked process, whose lock is its parent's too
@@ -555,14 +555,14 @@ def _schema(manifest: dict[str, Any]) -> Schema | None:
 
 
 def _own(schema: Schema, entry: dict[str, Any]) -> Schema:
-    """Return the columns that a segment has: the first ones, where others were added later."""
+    """Return the columns of a segment: the first ones, if columns were added later."""
     if "columns" not in entry:
         return schema
     return dict(list(schema.items())[: checked_int(entry["columns"], 1, len(schema))])
 
 
 def _with_columns(entry: dict[str, Any], segment: Segment, schema: Schema | None) -> dict[str, Any]:
-    """Return the entry of a segment with the number of its columns, where the index has others now."""
+    """Return the entry of a segment with the number of its columns, if the index has more columns now."""
     own = segment.attributes
     if own is None or schema is None or len(own.schema) == len(schema):
         return entry
@@ -578,7 +578,7 @@ def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: MappedArrays) -> St
 
 
 def remove_unfinished(path: Path) -> None:
-    """Delete the folder of an index of which nothing was committed, unless somebody else writes to it."""
+    """Delete the folder of an index without a commit, unless another writer uses it."""
     with suppress(InvalidInput, OSError), Store(path, write=True) as store:
         if not store.exists():
             shutil.rmtree(path)

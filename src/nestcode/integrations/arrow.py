@@ -1,4 +1,4 @@
-"""Codes as columns of Arrow tables and Parquet files, which DuckDB, Polars, Spark and others read.
+"""Codes as columns of Arrow tables and Parquet files, which DuckDB, Polars, Spark and similar tools read.
 
 A table has two columns: `code`, fixed-size binary, ascending, and `id`, int64. A sorted column is the prefix tree: the
 items that share a prefix form a range, and readers skip the row groups outside it by their min/max statistics.

@@ -1,7 +1,7 @@
 """Metadata of documents as columns of an index, and conditions on them.
 
-A key may have values of any type, others in each document. So it gets a column for each type, named by a letter and the
-key, when the first such value comes:
+A key may have values of any type, and of another type in each document. So it gets a column for each type, named by a
+letter and the key, when the first such value comes:
 
     b: booleans   i: integers   f: other numbers   s: texts   d: moments   e: the elements of a list   j: other values
 

@@ -56,8 +56,8 @@ class PartCache:
     def copy(self, url: str) -> Iterator[Path]:
         """Yield the folder of a local copy, which is not deleted while the block runs.
 
-        The first process that asks downloads the files; others wait for it. The next download continues one that was
-        interrupted. If the block raises `DamagedFile`, the copy is deleted, so that the next call downloads it again.
+        The first process that asks downloads the files; other processes wait for it. The next download continues an
+        interrupted one. If the block raises `DamagedFile`, the copy is deleted, and the next call downloads it again.
         """
         system, path = _file_system(url)
         root = Path(self.folder).expanduser()
@@ -97,7 +97,7 @@ class PartCache:
         return True
 
     def _copy_files(self, system: Any, path: str, url: str, draft: Path) -> None:
-        """Copy what an earlier draft lacks of the files of an index, and no others; the manifest comes last."""
+        """Copy the files of an index that an earlier draft lacks; the manifest comes last."""
         with _naming(url):
             found = system.find(path, detail=True)
         sizes = {name[len(path) :].lstrip("/"): int(facts["size"]) for name, facts in found.items()}

@@ -251,7 +251,7 @@ def _smallest_floats(rows: NDArray[Any]) -> NDArray[np.floating[Any]]:
 
 
 def _summary(shards: AnyPath | Sequence[AnyPath]) -> dict[str, Any]:
-    """Return what tells the items of shards from others, however they are divided."""
+    """Return the fingerprint of the items of shards, which does not depend on how they are divided."""
     commit = Folders(shards).read()
     return {
         "coder": None if commit.coder is None else commit.coder.fingerprint,

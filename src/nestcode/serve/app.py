@@ -512,7 +512,7 @@ class Routes:
             raise HTTPException(503, message, {"Retry-After": "1"}) from None
 
     async def _parsed(self, body: Sized, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Read a body in the thread for that if it is large: meanwhile others are answered."""
+        """Read a large body in its own thread, so that other requests are answered meanwhile."""
         if len(body) <= SMALL:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._parser, function, *arguments)
@@ -570,7 +570,7 @@ class Routes:
 
 
 def _as_lists(hits: Hits) -> dict[str, Any]:
-    """Return hits as lists, without those that are missing."""
+    """Return hits as lists, without missing hits."""
     found = [ids >= 0 for ids in hits.ids]
     return {
         "ids": [ids[there].tolist() for ids, there in zip(hits.ids, found, strict=True)],

@@ -145,7 +145,7 @@ def _join(parts: Sequence[Hits]) -> Hits:
 
 
 def _with_missing(hits: Hits, parts: Sequence[Hits]) -> Hits:
-    """Return hits with what is missing in those that they were made of."""
+    """Return joined hits with the missing parts of all hits that they were joined from."""
     missing = [part.missing for part in parts if isinstance(part, PartialHits)]
     if not missing:
         return hits

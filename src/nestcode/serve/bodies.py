@@ -140,7 +140,7 @@ def only_one(body: Body, *names: str) -> str:
 
 
 def check_count(count: int, most: int, what: str) -> None:
-    """Raise unless a request has at least one row and at most so many."""
+    """Raise unless a request has between one row and the limit."""
     if not 1 <= count <= most:
         remedy = "send several requests" if count else "send at least one"
         raise InvalidInput(f"a request must have 1 to {most:,} {what}, got {count:,}: {remedy}")
@@ -165,7 +165,7 @@ def rows_of(text: msgspec.Raw, features: int, most: int, where: str = "vectors")
 
 
 def ids_of(text: msgspec.Raw, where: str, most: int | None = None) -> Ids:
-    """Return ids of JSON, at most so many, which are read piece by piece."""
+    """Return the ids in a JSON body, up to the limit, read piece by piece."""
     given, parts, start = bytes(text), [], 1
     if not given.startswith(b"["):
         _decoded(_as_ids, given, where)
@@ -180,7 +180,7 @@ def ids_of(text: msgspec.Raw, where: str, most: int | None = None) -> Ids:
 
 
 def condition_of(text: msgspec.Raw, parameters: list[Any] | None, most: int) -> tuple[str, bytes]:
-    """Return a condition of at most so many characters, and its parameters as JSON."""
+    """Return a condition, whose length is limited, and its parameters as JSON."""
     condition = _decoded(_as_text, text, "filter")
     if len(condition) > most:
         raise InvalidInput(

@@ -9,7 +9,7 @@ SMALL = 64 << 10  # bytes of a body that are always taken: connections are bound
 class Budget:
     """Middleware that refuses a large body while those of other requests fill the memory that is set aside.
 
-    Small bodies are taken at any time, so that nobody who sends large ones slowly locks others out.
+    Small bodies are taken at any time, so a client that sends a large body slowly does not lock other clients out.
 
     Args:
         app: what answers.

@@ -12,7 +12,7 @@ class Limits:
     """
 
     body: int = 64 << 20  # bytes of a request
-    json: int = 4 << 20  # of which in JSON, which costs more to read
+    json: int = 4 << 20  # bytes of a JSON body, which costs more to read
     rows: int = 4096  # queries or items of a request
     k: int = 1000  # hits of a query, and ids of a neighborhood
     condition: int = 4096  # characters of a condition; its parameters are a part of the JSON

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 HEAD = 64 << 10  # bytes of a request line and headers
 PIPELINED = 8  # requests of a connection that are unanswered
-FIRST_SECONDS = 1.0  # without a sign of a client after which a connection is closed to make room for others
+FIRST_SECONDS = 1.0  # a client that is silent for longer may lose its connection to another client
 LAST_SECONDS = 5.0  # the same, of a server that ends
 
 
@@ -28,9 +28,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
     most = 1024  # connections that may wait
-    opened: "OrderedDict[LimitedProtocol, None]"  # those that wait for their first request, the longest first
-    idle: "OrderedDict[LimitedProtocol, None]"  # those that wait for another one, or for a reader
-    uploading: "OrderedDict[LimitedProtocol, None]"  # those that wait for a body
+    opened: "OrderedDict[LimitedProtocol, None]"  # waiting for a first request, longest first
+    idle: "OrderedDict[LimitedProtocol, None]"  # waiting for another request, or for the client to read
+    uploading: "OrderedDict[LimitedProtocol, None]"  # waiting for a body
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
     _received = 0  # bytes in all
     _arriving = True
@@ -178,7 +178,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.loop.call_later(seconds, check)  # the loop reads what has arrived before it looks at the time
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest, of those that most connections wait for the same with."""
+        """Close the connection that has waited longest in the largest group: opened, idle or uploading."""
         queue = max(self.opened, self.idle, self.uploading, key=len)
         oldest = next(iter(queue), self)
         if oldest is not self:

@@ -123,7 +123,7 @@ class NeighborhoodAnswer(Body):
 
 
 class NestedRequest(Queries):
-    """One query, and the length of which to list members: by default the longest that is shared.
+    """One query, and the prefix length whose members to list: by default the longest shared prefix.
 
     `limit` is how many ids are sent at most.
     """

@@ -23,7 +23,7 @@ FEWEST = 16  # characters of a token
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Raise if others can reach the server without a token, or with one that is guessed easily.
+    """Raise if other machines can reach the server without a token, or with a token that is easy to guess.
 
     >>> check_token("127.0.0.1", None)
     """
@@ -84,8 +84,8 @@ def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
             log_level="warning",
             server_header=False,
             ws="none",
-            limit_concurrency=3 * limits.connections,  # of which those that wait for their clients are closed before
-            backlog=max(1, limits.connections // 4),  # that are accepted before others are read
+            limit_concurrency=3 * limits.connections,  # beyond `connections`, idle ones are closed first
+            backlog=max(1, limits.connections // 4),  # connections that wait to be accepted
             timeout_graceful_shutdown=GRACE,
         )
     )

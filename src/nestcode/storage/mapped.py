@@ -104,7 +104,7 @@ class Mapped:
         self.check()
 
     def expect_few_reads(self) -> None:
-        """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        """Release the pages that were read, and stop reading ahead."""
         self.unmap_pages()
         if self._map is not None:
             self._map.madvise(mmap.MADV_RANDOM)

@@ -12,7 +12,7 @@ def lock_file(file: IO[bytes], *, wait: bool = False) -> None:
 
 
 def share_file(file: IO[bytes]) -> None:
-    """Lock a file against `lock_file` of others, until it is unlocked or closed; any number may share it."""
+    """Lock a file against `lock_file` of other processes, until it is unlocked or closed; any number may share it."""
     fcntl.flock(file, fcntl.LOCK_SH)
 
 

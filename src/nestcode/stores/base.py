@@ -97,7 +97,7 @@ class CodeStore(ABC):
 
     @abstractmethod
     def _select(self, ids: Ids) -> Scan:
-        """Return the items of some ids, without those that are not in the store."""
+        """Return the items of some ids; ids that are not in the store are left out."""
 
     @abstractmethod
     def _insert(self, items: Scan, *, replace: bool) -> None:
@@ -257,7 +257,7 @@ class CodeStore(ABC):
         return search_lists(request, scorer, k, lists, reranked, lambda near: view._probe(near, budget, chosen, share))
 
     def _estimate_held(self, chosen: Ids) -> int:
-        """Return about how many of some ids are in the store; others may be of another."""
+        """Estimate how many of these ids are in the store."""
         if len(chosen) <= COUNTED_IDS:
             return len(chosen)
         sample = chosen
@@ -401,7 +401,7 @@ def keep(scan: Scan, chosen: Ids | None) -> Scan:
 
 
 def is_enough(held: Any, passed: Any, budget: int, share: float) -> Any:
-    """Return whether probed lists suffice that hold so many chosen items, of so many passed; or an array of that."""
+    """Return whether probed lists suffice that hold `held` allowed items of `passed` items; elementwise for arrays."""
     return (held >= budget) & ((share * passed <= PASSED_PER_CHOSEN * held) | (held >= READ_PER_CANDIDATE * budget))
 
 

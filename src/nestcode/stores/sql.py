@@ -127,7 +127,7 @@ class SqlStore(CodeStore):
         return f"SELECT c.id, c.code {before} ORDER BY c.code DESC LIMIT {limit}"
 
     def _from(self, *conditions: str) -> str:
-        """Return the tables and the condition of a statement; the values of the filter come after the others."""
+        """Return the tables and the condition of a statement; the values of the filter come last."""
         joined = f" JOIN {self._items} USING (id)" if self._items and self._condition else ""
         every = " AND ".join([*conditions, *filter(None, [self._condition])])
         return f"FROM {self._table} AS c{joined}" + (f" WHERE {every}" if every else "")

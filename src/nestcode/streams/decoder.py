@@ -25,7 +25,7 @@ class StreamDecoder(ProgressiveDecoder[ArrivingCodes]):
     >>> int(decoder.lengths.min()), bool(np.mean((decoder.items() - X) ** 2) < 0.1)
     (128, True)
 
-    `items()` decodes only items of which more bytes have arrived since the last call.
+    `items()` decodes an item only if more of its bytes have arrived since the last call.
 
     Args:
         coder: the coder that made the stream, unless it is embedded.

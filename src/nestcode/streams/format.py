@@ -82,7 +82,7 @@ class Header(Layout):
         return self.errors[-1] if length == self.width else self.errors[length // GROUP]
 
     def runs(self, bits: int, length: int) -> list[tuple[int, int, int]]:
-        """Return runs of items (first, last, length) of which equally many bits arrived, at most `length`.
+        """Return runs of items (first, last, length) with the same number of arrived bits, at most `length`.
 
         >>> known = {"shape": (2,), "dtype": "<f4", "scale": 1.0, "coder": "", "kind": "", "errors": ()}
         >>> header = Header(count=5, width=128, payload=80, **known)

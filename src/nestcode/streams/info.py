@@ -81,7 +81,7 @@ def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None
 
 
 def describe(header: Header, payload: Payload | CountedBits, coder: Coder | None, size: int) -> ItemStreamInfo:
-    """Return what is known of a stream of items, of which `size` bytes arrived."""
+    """Describe a stream of items after `size` bytes have arrived."""
     runs = header.runs(payload.bits, header.width)
     # A group of bits arrives item after item: the items that it has reached have a smaller error than the others.
     shares = [((end - begin) / header.count, reached) for begin, end, reached in runs] or [(1.0, header.width)]

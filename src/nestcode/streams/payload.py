@@ -1,4 +1,4 @@
-"""The payload of a stream of items: packed codes in prefix-major order, of which a part may have arrived."""
+"""The payload of a stream of items: packed codes in prefix-major order, whole or in part."""
 
 from typing import Any, Protocol
 
@@ -63,7 +63,7 @@ class ArrivingCodes(ArrivingBlocks):
 
 
 class CountedBits:
-    """An entropy-coded payload of which nothing is decoded: its bits are estimated by the share that arrived."""
+    """An entropy-coded payload that is not decoded: its bits are estimated by the share that arrived."""
 
     def __init__(self, header: Header, blocks: StoredBlocks) -> None:
         self.verified, self.unverified, self.damaged = blocks.verified, blocks.unverified, blocks.damaged

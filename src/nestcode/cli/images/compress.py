@@ -134,7 +134,7 @@ class _Readable(Sequence[Any]):
     def __init__(self, files: "ImageFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
         self._files, self._title, self._console, self._skip = files, title, console, skip_damaged
         self.at = 0  # the position of the last one
-        self.errors: list[NestcodeError | OSError] = []  # of those that were skipped
+        self.errors: list[NestcodeError | OSError] = []  # of skipped images
 
     def __len__(self) -> int:
         return len(self._files)

@@ -103,8 +103,8 @@ def _marker(stream: Path, how: dict[str, Any]) -> str:
     """Return the name of the file that marks a folder as incomplete, for one stream and the options it is decoded with.
 
     It is made before the first image, where none of the images exist, and touched after each. Files are written
-    atomically, so those that are no newer are whole images of this stream; others wrote the newer ones. The time of
-    change (ctime) tells, as `cp -p` cannot set it.
+    atomically, so files that are no newer are whole images of this stream, and another command wrote newer
+    files. The time of change (ctime) tells, as `cp -p` cannot set it.
     """
     options = [nestcode.__version__, how["bpp"], how["refiner"] is not None, how["scale"], how["on_damage"]]
     with stream.open("rb") as file:

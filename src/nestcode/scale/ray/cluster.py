@@ -40,7 +40,7 @@ class SearchCluster:
     search asks one replica of each part, a neighborhood the part or two whose codes surround the query. A dead actor or
     node costs no answer: its request goes to another replica, and Ray starts the actor again. A replica that takes
     longer than 95 % of the requests before gets a competitor. Where no replica of a part answers in time, or all of
-    them find it damaged, an error names the part; `search(..., allow_partial=True)` returns the hits of the others.
+    them find it damaged, an error names the part; `search(..., allow_partial=True)` returns the other parts' hits.
 
     An exhaustive search returns the hits of `Index.open(parts)`, bit for bit. Otherwise each part spends the budget on
     its own items, as each of several servers does, so more items are compared.

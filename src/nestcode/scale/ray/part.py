@@ -78,7 +78,7 @@ class Part:
         return self._index.coder
 
     def search(self, queries: Any, k: int, options: dict[str, Any]) -> Hits:
-        """Return the k nearest items of the part to each query, or as many as `Index.search` allows."""
+        """Return the k nearest items of the part to each query, within the limits of `Index.search`."""
         return self._index.search(queries, min(k, max(len(self._index), MAX_MISSING)), **options)
 
     def range_search(self, queries: Any, radius: float, options: dict[str, Any]) -> list[Hits]:

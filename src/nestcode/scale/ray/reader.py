@@ -30,7 +30,7 @@ from nestcode.stores.neighborhood import Neighborhood
 
 Condition = str | tuple[str, Sequence[Any]]
 Wanted = ArrayLike | Condition
-# (method of `Part`, arguments by part, whether parts may be missing) -> answers by part, and why others are missing
+# (method of `Part`, arguments by part, whether parts may be missing) -> answers by part, and why parts are missing
 Ask = Callable[[str, Mapping[int, tuple[Any, ...]], bool], tuple[dict[int, Any], dict[int, str]]]
 
 

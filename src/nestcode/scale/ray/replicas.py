@@ -202,12 +202,12 @@ class Replicas:
         allow_missing: bool = False,
         timeout: float | None = None,
     ) -> tuple[dict[int, Any], dict[int, str]]:
-        """Ask parts, and return their answers, and why those that are missing are.
+        """Ask parts, and return their answers and the reasons of missing answers.
 
         Args:
             method: of `Part`.
             arguments: by part.
-            allow_missing: return the answers of the others where a part has none; otherwise raise.
+            allow_missing: if a part has no answer, return the answers of the other parts instead of raising.
             timeout: seconds, instead of the usual ones.
 
         """
@@ -334,7 +334,7 @@ class Replicas:
             times = self._seconds[share.part].setdefault(kind, deque(maxlen=RECENT_ANSWERS))
             times.append(time.monotonic() - began)
             for slow, _, earlier in share.flights.values():
-                if slow.probe is None and earlier < began:  # others do not wait for this replica either
+                if slow.probe is None and earlier < began:  # other requests do not wait for this replica either
                     slow.failed(died=False)
         del waiting[share.part]
 
