@@ -51,6 +51,7 @@ GIVEN: dict[str, Any] = {
     "trace": np.full(9, 20.0), "rungs": [4, 8], "decay": 0.9, "radius": 1.0, "thresh": 1.0, "mean": 10.0,
     "width": 8, "length": 4, "bits": 8, "count": 10, "k": 3, "n": 3, "size": 8, "arms": 2, "limit": 3, "step": 1,
     "key": 3, "d": 8, "first": 2, "parts": 2, "periods": 5, "candidates": 50, "rerank": 10, "compared": 10,
+    "rankings": [[1, 2], [2, 3]],
 }  # fmt: skip
 OTHERWISE: dict[str, dict[str, Any]] = {
     "ImageStreamDecoder.read": {"file": io.BytesIO(nc.compress_images(IMAGES))},
@@ -80,7 +81,7 @@ OTHER_TYPES = {  # records of the server, and what needs a server or another pac
 OTHER_CALLS = {
     "Codes.unchecked", "Items.image_of", "Items.show", "Service.items_as_queries", "by_length",
     "plot_by_length", "from_arrow", "from_faiss", "merge", "merge_range", "play_whole", "ImageFiles.profile",
-    "ImageStreamReader.decode_some",
+    "ImageStreamReader.decode_some", "Client.range_search",
     "ImageStreamWriter.add_all", "Client.decode", "Client.search", "RemoteStream.read", "Refiner.refine",
 }  # fmt: skip
 

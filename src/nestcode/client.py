@@ -5,7 +5,7 @@ several servers each holds a part of the items; their answers are merged to thos
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +23,8 @@ from nestcode.errors import InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
 from nestcode.remote_stream import RemoteStream
 from nestcode.search.filters import check_allowed
-from nestcode.search.hits import Hits, PartialHits, merge
+from nestcode.search.hits import Hits, PartialHits, RangeHits, merge
+from nestcode.search.ranging import search_range
 from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
 from nestcode.wire import ARROW, CODES, FLOAT32, HITS, MISSING, pack_items, unpack_hits, unpack_names, unpack_table
@@ -31,6 +32,7 @@ from nestcode.wire import ARROW, CODES, FLOAT32, HITS, MISSING, pack_items, unpa
 __all__ = ["Client", "RemoteStream", "merge"]
 
 ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server states other limits
+HITS_OF_A_QUERY = 1000  # unless the server states another limit
 TEXT = {FLOAT32: 7, CODES: 2}  # times the bytes of a row that it takes at most in JSON
 Result = TypeVar("Result")
 
@@ -90,13 +92,14 @@ class Client:
         metric: SearchMetric | None = None,
         vectors: None = None,
         filter: ArrayLike | Iterable[int] | str | tuple[str, Sequence[Any]] | None = None,  # noqa: A002
+        text: str | Mapping[str, str] | None = None,
         threads: int | None = 1,  # noqa: ARG002 (of the server)
         allow_partial: bool = False,
     ) -> Hits:
         """Return the k nearest items of each query, as `Index.search` does.
 
         `filter` is ids, a mask by id, or a condition, `"year > 2020"` or `("year > ?", [2020])`; `attributes` returns
-        the attributes of the hits.
+        the attributes of the hits. `text` is one text for all queries, or `{column: text}`, and needs a single server.
 
         With several servers each one spends the budget `candidates` on its own items. A server reranks by the vectors
         that its index stores, so `vectors` is refused; `threads` has no effect, because servers have their own threads.
@@ -115,7 +118,11 @@ class Client:
         }
         options |= {name: value for name, value in (("rank", rank), ("metric", metric)) if value is not None}
         options |= {"allow_partial": True} if allow_partial else {}
-        k, filtered = options["k"], None if filter is None else options | _wanted(filter)
+        joined = {} if filter is None else _wanted(filter)
+        if text is not None:
+            self._only("search each by its own client, as hybrid rankings cannot be merged")
+            joined["text"] = _text_of(text)
+        k, filtered = options["k"], options | joined if joined else None
         missing: dict[str, str] = {}
 
         def ask(rows: _Rows) -> Hits:
@@ -141,6 +148,29 @@ class Client:
         hits = self._with_rows(queries, ask)
         hits = Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if is_single(queries) else hits
         return PartialHits(hits.ids, hits.distances, hits.compared, missing) if allow_partial else hits
+
+    def range_search(
+        self,
+        queries: Codes | ArrayLike,
+        radius: float,
+        *,
+        candidates: int | None = None,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        filter: ArrayLike | Iterable[int] | str | tuple[str, Sequence[Any]] | None = None,  # noqa: A002
+    ) -> Hits | RangeHits:
+        """Return the candidates within a distance, nearest first, as `Index.range_search` does.
+
+        A server has a limit on the hits of a query (1,000 by default): more within the radius are an error.
+        """
+        rows = queries if isinstance(queries, Codes) else np.atleast_2d(np.asarray(queries))
+
+        def search(some: Ids, k: int) -> Hits:
+            return self.search(
+                rows[some], k, candidates=candidates, rerank=max(4 * k, 100), rank=rank, metric=metric, filter=filter
+            )
+
+        return search_range(search, len(rows), radius, single=is_single(queries), most=self._about["limits"]["k"])
 
     def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
         """Return attributes of items as a table of pyarrow, in the order of the ids, as `Index.attributes` does.
@@ -239,11 +269,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _only(self) -> "_Server":
+    def _only(self, remedy: str = "write to the one that has the items, by its own client") -> "_Server":
         if len(self._servers) > 1:
-            raise InvalidInput(
-                "several servers are only searched: write to the one that has the items, by its own client"
-            )
+            raise InvalidInput(f"several servers are only searched by distance, got {len(self._servers)}: {remedy}")
         return self._servers[0]
 
     def _each(self, request: Callable[["_Server"], Result]) -> list[Result]:
@@ -262,6 +290,7 @@ class Client:
             )
         limits = [one.get("limits") or {} for one in about]
         least = {name: min(one.get(name, most) for one in limits) for name, most in (("rows", ROWS), ("body", BODY))}
+        least["k"] = min(one.get("k", HITS_OF_A_QUERY) for one in limits)
         least["json"] = min(least["body"], *(one.get("json", BODY) for one in limits))
         return about[0] | {"limits": least}
 
@@ -460,6 +489,15 @@ def _wanted(given: Any) -> dict[str, Any]:
     if type(given).__module__ == "pyarrow._compute":
         raise InvalidInput(f"a server takes conditions as texts, got {given}: write it so, as in 'year > 2020'")
     return {"filter": _ids_of(given)}
+
+
+def _text_of(text: Any) -> str | dict[str, str]:
+    """Return a text as JSON has it."""
+    if isinstance(text, str) or (isinstance(text, Mapping) and all(isinstance(one, str) for one in text.values())):
+        return text if isinstance(text, str) else dict(text)
+    raise InvalidInput(
+        f"a server takes one text for all queries, or {{column: text}}, got {text!r:.80}: search each query by itself"
+    )
 
 
 def _json_value(value: Any) -> Any:

@@ -33,6 +33,12 @@ def test_hits_of_a_condition_have_their_columns(kind: str, tmp_path: Path, monke
     for line in lines:
         assert [row["title"] for row in line["attributes"]] == [f"item {i}" for i in line["ids"]]
         assert {row["lang"] for row in line["attributes"]} == {"en"}
+    hybrid = [*search, "--text", "33!", "--json"]
+    for line in nestcode_command(*hybrid, "--text-column", "title").stdout.splitlines():
+        assert json.loads(line)["ids"][0] == 33
+    assert "this index has 2: lang, title: name one" in " ".join(nestcode_command(*hybrid).stderr.split())
+    alone = nestcode_command(*search, "--text-column", "title")
+    assert "--text-column needs --text" in " ".join(alone.stderr.split())
     shown = nestcode_command(*search).stdout
     assert "title" in shown
     assert "item 0" in shown

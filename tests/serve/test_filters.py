@@ -139,6 +139,56 @@ def test_hostile_filters_are_refused_by_name(urls: list[str], request_of: dict[s
         assert http.post("/v1/search", json={"ids": [7], "k": 1}).json()["ids"] == [[7]]
 
 
+@pytest.mark.parametrize("text", ["item 7", {"title": "b ITEM 9"}, "nothing"])
+@pytest.mark.parametrize("wanted", [None, "year > 2010", [7, 9, 17]])
+def test_a_client_fuses_rankings_as_its_index_does(
+    urls: list[str], whole: Index, rows: Floats, text: Any, wanted: Any
+) -> None:
+    expected = whole.search(rows[:5], k=7, text=text, filter=wanted)
+    with Client(urls[2]) as one:
+        found = one.search(rows[:5], k=7, text=text, filter=wanted)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.distances, expected.distances)
+
+
+def test_hostile_texts_are_refused_by_name(urls: list[str], rows: Floats) -> None:
+    with httpx.Client(base_url=urls[2], timeout=PATIENCE) as http:
+        for text, named in (
+            ("a " * 3000, "at most 4,096 characters and 100 different words here, got 6,000 and 1"),
+            (" ".join(map(str, range(101))), "got 293 and 101"),
+            ({"lang": "en"}, "columns must be columns of the index, title, got 'lang' for text"),
+            ({}, "text must name one column, got 0"),
+            ({"title": 5}, "text"),
+            (["a"], "text"),
+            (5, "text"),
+        ):
+            answer = http.post("/v1/search", json={"ids": [7], "text": text})
+            assert answer.status_code == 400
+            assert named in error_of(answer)
+    with Client(urls[:2]) as halves, pytest.raises(InvalidInput, match="only searched by distance, got 2: search each"):
+        halves.search(rows[0], text="item")
+    wrong: Any = ["item", "7"]
+    with Client(urls[2]) as client, pytest.raises(InvalidInput, match="takes one text for all queries, or"):
+        client.search(rows[:2], text=wrong)
+
+
+@pytest.mark.parametrize("wanted", [None, "lang = 'en'", range(50)])
+def test_a_client_finds_what_is_within_a_radius(urls: list[str], whole: Index, rows: Floats, wanted: Any) -> None:
+    radius = float(np.median(whole.search(rows[:5], k=90, filter=wanted).distances[:, 40]))
+    expected: Any = whole.range_search(rows[:5], radius, filter=wanted)
+    assert max(len(one.ids) for one in expected) > 30
+    with Client(urls[2]) as one, Client(urls[:2]) as halves:
+        for client in (one, halves):
+            several: Any = client.range_search(rows[:5], radius, filter=wanted)
+            for found, own in zip(
+                [*several, client.range_search(rows[0], radius, filter=wanted)], [*expected, expected[0]], strict=True
+            ):
+                np.testing.assert_array_equal(found.ids, own.ids)
+        one._about["limits"]["k"] = 20
+        with pytest.raises(InvalidInput, match="at most 20 items within here, got more: make it smaller"):
+            one.range_search(rows[:5], radius, filter=wanted)
+
+
 def test_equal_numbers_of_other_types_are_not_mixed_up(urls: list[str]) -> None:
     assert Options(1, filter="a = ?", parameters=b"[1]") != Options(1, filter="a = ?", parameters=b"[true]")
     with httpx.Client(base_url=urls[2], timeout=PATIENCE) as http:

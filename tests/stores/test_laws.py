@@ -238,6 +238,23 @@ def test_search_of_some_ids_is_that_of_the_index(both: tuple[CodeStore, Index]) 
             np.testing.assert_allclose(own.distances, other.distances, rtol=1e-4, atol=1e-5)
 
 
+def test_items_within_a_radius_are_those_of_the_index(both: tuple[CodeStore, Index]) -> None:
+    store, index = both
+    every = len(index)
+    for queries in (X[:3], index.codes(index.ids[:3])):
+        far = index.search(queries, 2 * every // 3, candidates=every, rerank=every).distances
+        radius = float((far[:, -1].max() + far[:, -1].min()) / 2 + 1e-3)
+        inside: list[Any] = [found.range_search(queries, radius, candidates=every) for found in (store, index)]
+        assert min(len(one.ids) for one in inside[1]) > 64
+        for one, other in zip(*inside, strict=True):
+            assert sorted(one.ids.tolist()) == sorted(other.ids.tolist())
+        some = index.ids[::2]
+        alone: Any = store.range_search(queries[0], radius, filter=some)
+        assert set(alone.ids.tolist()) == set(inside[1][0].ids.tolist()) & set(some.tolist())
+    with pytest.raises(InvalidInput, match="radius must be a finite number"):
+        store.range_search(X[0], np.nan)
+
+
 def test_ids_far_from_a_query_are_found(create: Create) -> None:
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.standard_normal((40, 64)), 150, axis=0) + 0.5 * rng.standard_normal((6000, 64))

@@ -61,6 +61,14 @@ def search(
         str | None,
         typer.Option("--filter", metavar="CONDITION", help="Search only items that meet a condition: \"lang = 'en'\"."),
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="WORDS", help="Words to match as well (hybrid search): BM25 in a column of strings."),
+    ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Where to match --text.", show_default="the only column of strings"),
+    ] = None,
     columns: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Attributes to show with each hit, such as title,year.")
     ] = None,
@@ -84,6 +92,9 @@ def search(
         raise typer.BadParameter(f"--vectors need --rank exact, got --rank {rank}: leave one of them out")
     if codes and (vectors is not None or rank == "asymmetric"):
         raise typer.BadParameter("--codes are ranked by Hamming distance: leave out --codes, or --vectors and --rank")
+    if text_column is not None and text is None:
+        raise typer.BadParameter("--text-column needs --text: give the words to match")
+    matched = text if text is None or text_column is None else {text_column: text}
     item_names = None if names is None else _read_names(names)
     from nestcode.index import Index
 
@@ -96,7 +107,7 @@ def search(
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
             points, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
-            vectors=None if items is None else items.reshape(len(items), -1), filter=condition,
+            vectors=None if items is None else items.reshape(len(items), -1), filter=condition, text=matched,
         )  # fmt: skip
         shown = None if columns is None else opened.attributes(hits.ids, columns.split(",")).to_pylist()
     if out is not None:

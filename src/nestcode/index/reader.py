@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ from nestcode.search.request import Rank, Request, encode_to
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
+
+if TYPE_CHECKING:
+    from nestcode.search.hybrid import Text
 
 
 class IndexReader:
@@ -340,6 +343,7 @@ class IndexReader:
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
         filter: Filtering | None = None,  # noqa: A002
+        text: Text | None = None,
         threads: int | None = 1,
     ) -> Hits:
         """Return the k nearest items of each query.
@@ -376,6 +380,9 @@ class IndexReader:
             filter: the items that may be found: a condition on attributes, ids, a mask by id, or a filter that `filter`
                 prepared. Unless you set `candidates`, a search scans all allowed items if that is faster than lists or
                 a walk.
+            text: words to match as well (hybrid search): one text for all queries, or a list with one for each, or
+                `{column: text}` if the index has several columns of strings. The search ranks the items by distance and
+                by BM25, and fuses both rankings by reciprocal rank. So hits are not in the order of their distances.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -383,6 +390,12 @@ class IndexReader:
         request = self._request(
             snapshot, queries, rank=rank, metric=metric, vectors=vectors, filter=filter, threads=threads
         )
+        if text is not None:
+            from nestcode.search.hybrid import search_hybrid
+
+            return search_hybrid(
+                self._searcher, snapshot, snapshot.schema, request, text, k, candidates, rerank, self.effort
+            )
         return self._searcher.search(snapshot, request, k, candidates, rerank, self.effort)
 
     def explain(

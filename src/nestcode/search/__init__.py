@@ -20,7 +20,17 @@ Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.
 
 from nestcode.search.adc import asymmetric_distances
 from nestcode.search.filters import Filter
+from nestcode.search.fusion import reciprocal_rank_fusion
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 
-__all__ = ["Effort", "Evaluation", "Filter", "Hits", "Plan", "RangeHits", "asymmetric_distances"]
+__all__ = [
+    "Effort",
+    "Evaluation",
+    "Filter",
+    "Hits",
+    "Plan",
+    "RangeHits",
+    "asymmetric_distances",
+    "reciprocal_rank_fusion",
+]

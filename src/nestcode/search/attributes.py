@@ -22,6 +22,7 @@ from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.fork import lazy_property
 from nestcode.search.postings import Postings
 from nestcode.search.schema import MAX_COLUMNS, NUMBERS, TIMESTAMP, Schema, family
+from nestcode.search.words import Words
 from nestcode.storage import Mapped
 
 pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
@@ -84,6 +85,7 @@ class Attributes:
         self._file, self._mapped = file, mapped
         self._valid: set[str] = set()  # columns of a file that were verified whole
         self._lists_scanned, self._postings = Counter[str](), dict[str, Postings]()  # by columns of lists
+        self._words: dict[str, Words] = {}  # by columns of texts
         if batch is not None:
             vars(self)["batch"] = batch
 
@@ -217,6 +219,15 @@ class Attributes:
             self._lists_scanned[name] += 1
             if self._lists_scanned[name] > SCANS_PER_POSTINGS:
                 known = self._postings[name] = Postings(self.column(name))
+        return known
+
+    def words(self, name: str) -> Words:
+        """Return the words of each text in a column; a run from before the column was added has none."""
+        known = self._words.get(name)
+        if known is None:
+            known = self._words[name] = Words(
+                self.column(name) if name in self.schema else pa.nulls(len(self), pa.large_string())
+            )
         return known
 
     def verified(self) -> Any:

@@ -243,6 +243,15 @@ def filter_of(allowed: ArrayLike | Iterable[int], least: Callable[[], int], larg
     return _filter_of(array)
 
 
+def filter_of_ids(ids: Ids) -> Filter:
+    """Return a filter of ids that were checked.
+
+    >>> filter_of_ids(np.array([3, 5]))
+    Filter(2 ids)
+    """
+    return Filter(_AllowedIds(ids), f"{len(ids)} ids")
+
+
 def _check_length(mask: NDArray[Any], least: Callable[[], int], largest: int) -> None:
     """Raise unless a mask has an entry for each id."""
     if len(mask) != largest + 1 and not least() < len(mask) <= largest + 1:
@@ -254,7 +263,7 @@ def _check_length(mask: NDArray[Any], least: Callable[[], int], largest: int) ->
 
 def _filter_of(array: Ids | NDArray[np.bool_]) -> Filter:
     if array.dtype != bool:
-        return Filter(_AllowedIds(array.astype(np.int64)), f"{len(array)} ids")  # a copy: the caller may change it
+        return filter_of_ids(array.astype(np.int64))  # a copy: the caller may change it
     count = int(np.count_nonzero(array))
     text = f"a mask of {count:,} among {len(array):,} ids"
     if ITEMS_PER_LOOKUP * count < len(array):

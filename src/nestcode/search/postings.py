@@ -1,4 +1,4 @@
-"""Postings: the items of each text in a column of lists, as an inverted index of words has them.
+"""Postings: the items of each text in a column of lists, as an inverted index has them.
 
 A scan of a column of lists compares every text of every item, which takes a hundred times as long as a search. Postings
 take as long as a few scans to build, and a search for the text, by bisection, to look up.
@@ -21,8 +21,8 @@ class Postings:
 
     >>> import pyarrow as pa
     >>> postings = Postings(pa.array([["a", "b"], None, ["b", None], []], pa.large_list(pa.large_string())))
-    >>> postings["b"].tolist(), postings["c"].tolist()
-    ([0, 2], [])
+    >>> postings["b"].tolist(), postings["c"].tolist(), postings.counts("b").tolist()
+    ([0, 2], [], [1, 1])
 
     Args:
         lists: an Arrow array of lists of texts.
@@ -38,12 +38,24 @@ class Postings:
         rank = np.empty(len(order) + 1, dtype=np.int32)
         rank[order.to_numpy()], rank[-1] = np.arange(len(order)), len(order)  # nulls come last
         ranks = rank[values.indices.fill_null(len(order)).to_numpy()]
-        self._items: Positions = items[np.argsort(ranks, kind="stable")]
-        self._starts: NDArray[np.int64] = np.cumsum(np.bincount(ranks + 1, minlength=len(order) + 2))
+        by_text = np.argsort(ranks, kind="stable")
+        items, ranks = items[by_text], ranks[by_text]
+        first = np.flatnonzero(np.diff(ranks, prepend=-1) | np.diff(items.astype(np.int64), prepend=-1))
+        counts = np.diff(first, append=len(items))
+        self._items: Positions = items[first]
+        self._counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
+        self._starts: NDArray[np.int64] = np.searchsorted(ranks[first], np.arange(len(order) + 1))
 
     def __getitem__(self, text: str) -> Positions:
         """Return the positions of the items whose list has a text, ascending."""
+        return self._items[self._of(text)]
+
+    def counts(self, text: str) -> NDArray[np.unsignedinteger[Any]]:
+        """Return how often each of these lists has the text."""
+        return self._counts[self._of(text)]
+
+    def _of(self, text: str) -> slice:
         place = bisect_left(range(len(self._texts)), text, key=lambda i: self._texts[i].as_py())
         if place == len(self._texts) or self._texts[place].as_py() != text:
-            return np.empty(0, dtype=np.uint32)
-        return self._items[self._starts[place] : self._starts[place + 1]]
+            return slice(0)
+        return slice(*self._starts[place : place + 2].tolist())

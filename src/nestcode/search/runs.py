@@ -109,6 +109,9 @@ class SortedRun(Protocol):
     def find(self, ids: Ids) -> Ids:
         """Return the position of each id, or -1 where it is deleted or missing."""
 
+    def ids_at(self, positions: Positions) -> Ids:
+        """Return the ids at some positions."""
+
     @property
     def mapped(self) -> MappedArrays:
         """What is mapped from files: "codes", "ids" and so on; none of a run in memory."""

@@ -3,24 +3,19 @@
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from nestcode.arrays import CORES, FLOAT32_MAX, check_budget, is_number, shown
+from nestcode.arrays import CORES, Ids, check_budget
 from nestcode.coders import Coder
-from nestcode.errors import InvalidInput
 from nestcode.search.execution import execute
 from nestcode.search.filters import Filter
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 from nestcode.search.preparation import PreparationCache, scorer_for
 from nestcode.search.prepared import PreparedSnapshot
+from nestcode.search.ranging import search_range
 from nestcode.search.request import Request, check_k
 from nestcode.search.runs import Snapshot, SortedRun
 from nestcode.search.selection import Selection
 from nestcode.search.vectors import VectorType
-
-RANGE_HITS = 64  # of each query that a range search begins with; it goes on by factors of 4
-RANGE_HITS_AT_ONCE = 1 << 20  # of several queries together
 
 
 class SelectedItems(NamedTuple):
@@ -88,28 +83,13 @@ class Searcher:
         self, snapshot: Snapshot, request: Request, radius: float, candidates: int | None, effort: Effort | None
     ) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
-        if not is_number(radius):
-            raise InvalidInput(f"radius must be a finite number, got {shown(radius)}")
         candidates = None if candidates is None else check_budget(candidates, "candidates")
-        radius = float(np.float32(np.clip(radius, -FLOAT32_MAX, FLOAT32_MAX)))  # the type of distances
         selection = self._select(snapshot, request)
-        found: list[Hits] = [Hits(np.empty(0, np.int64), np.empty(0, np.float32), 0)] * len(request)
-        waiting = [(np.arange(len(request)), RANGE_HITS)]
-        while waiting:
-            queries, k = waiting.pop()
-            room = max(RANGE_HITS_AT_ONCE // k, 1)
-            if len(queries) > room:
-                waiting.append((queries[room:], k))
-            queries = queries[:room]
-            hits = self._search(selection, request.part(queries), k, candidates, max(4 * k, 100), effort)
-            inside = (hits.distances <= radius) & (hits.ids >= 0)
-            done = ~inside[:, -1] | (hits.compared <= k)
-            for row in np.flatnonzero(done).tolist():
-                own = inside[row]
-                found[queries[row]] = Hits(hits.ids[row, own], hits.distances[row, own], int(hits.compared[row]))
-            if not done.all():
-                waiting.append((queries[~done], min(4 * k, int(hits.compared.max()))))
-        return found[0] if request.single else RangeHits(tuple(found))
+
+        def search(queries: Ids, k: int) -> Hits:
+            return self._search(selection, request.part(queries), k, candidates, max(4 * k, 100), effort)
+
+        return search_range(search, len(request), radius, single=request.single)
 
     @staticmethod
     def _check(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import time
@@ -253,7 +254,7 @@ class Routes:
         """Find the k nearest items of each query (`Index.search`)."""
         kind, body = await self._body(request, JSON, FLOAT32, CODES)
         allowed: bytes | str | None = None
-        columns, parameters = None, b""
+        columns, parameters, text = None, b"", ""
         if kind == JSON:
             only_in_body(request)
             asked = await self._parsed(body, parse, schemas.SearchRequest, body)
@@ -265,6 +266,9 @@ class Routes:
                 raise InvalidInput("parameters belong to a condition, but filter is not a condition: leave them out")
             elif is_given(given):
                 allowed = (await self._parsed(given, ids_of, given, "filter")).tobytes()
+            if asked.text is not None:
+                await self._within(self._call(self._service.check_text, asked.text))
+                text = json.dumps(asked.text)
             options: schemas.SearchOptions = asked
         else:
             options = parse_query(schemas.SearchOptions, request)
@@ -278,7 +282,7 @@ class Routes:
             raise InvalidInput(f"columns are sent in JSON, but {HITS} is accepted: leave columns out, or accept JSON")
         chosen = Options(
             options.k, options.candidates, options.rerank, options.rank, options.metric, allowed, parameters,
-            options.allow_partial,
+            text, options.allow_partial,
         )  # fmt: skip
         start = time.perf_counter()
         hits = await self._within(self._batcher.search(queries, chosen))

@@ -34,6 +34,7 @@ class Options:
     metric: str | None = None
     filter: bytes | str | None = None  # ids, int64; or a condition
     parameters: bytes = b""  # of the condition: JSON, in which 1 and true are not equal
+    text: str = ""  # of a hybrid search, with its column if it names one: JSON
     allow_partial: bool = False  # answer without the parts of a cluster that do not
 
     def arguments(self) -> dict[str, Any]:
@@ -44,6 +45,7 @@ class Options:
             given["filter"] = np.frombuffer(self.filter, dtype=np.int64)
         elif self.filter is not None:
             given["filter"] = (self.filter, json.loads(self.parameters or b"[]"))
+        given["text"] = json.loads(self.text) if self.text else None
         return given
 
 

@@ -65,7 +65,8 @@ class SearchOptions(Body):
 class SearchRequest(SearchOptions):  # and Queries: a Struct has one base
     """The arguments of `Index.search`; with `filter` only these items are found.
 
-    A filter is ids, or a condition on attributes, whose `?` are `parameters`.
+    A filter is ids, or a condition on attributes, whose `?` are `parameters`. With `text`, words for all queries or
+    `{column: words}`, it is a hybrid search.
     `columns` are attributes to send with hits. With `allow_partial` a cluster answers without the parts that do not.
     """
 
@@ -75,6 +76,7 @@ class SearchRequest(SearchOptions):  # and Queries: a Struct has one base
     ids: Ids | UnsetType = UNSET
     filter: Wanted | UnsetType = UNSET
     parameters: list[Parameter] | None = None
+    text: str | dict[str, str] | None = None
     columns: list[str] | None = None
 
 

@@ -190,6 +190,7 @@ class Service:
         """Search a batch; arrays have two dimensions."""
         index, arguments = self.index, options.arguments()
         if isinstance(index, SearchCluster):
+            del arguments["text"]
             return index.search(queries, allow_partial=options.allow_partial, **arguments)
         if len(queries) > 1:
             return index.search(queries, **arguments)
@@ -209,6 +210,23 @@ class Service:
             raise InvalidInput(
                 f"a condition must have at most {self.limits.comparisons} comparisons here, got {count}: give lists "
                 "with IN ?"
+            )
+
+    def check_text(self, text: str | dict[str, str]) -> None:
+        """Raise unless a text can be searched beside vectors, and has few words."""
+        if isinstance(self.index, SearchCluster):
+            raise InvalidInput("a cluster has no hybrid search: leave text out, or search one index")
+        columns = self.index.columns
+        if not columns:  # the search says so
+            return
+        from nestcode.search.hybrid import check_text
+        from nestcode.search.words import split
+
+        _, (one,) = check_text(text, columns, count=1)
+        if len(one) > self.limits.condition or len({*split(one)}) > self.limits.comparisons:
+            raise InvalidInput(
+                f"text must have at most {self.limits.condition:,} characters and {self.limits.comparisons} different "
+                f"words here, got {len(one):,} and {len({*split(one)}):,}: give the most important words"
             )
 
     def attributes_to_add(self, rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:

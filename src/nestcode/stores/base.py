@@ -12,16 +12,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Bytes, Ids, check_budget, check_ids, check_int
+from nestcode.arrays import Bytes, Ids, as_array, check_budget, check_ids, check_int
 from nestcode.coders import Coder, coder_from_record
 from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.search.filters import check_allowed
-from nestcode.search.hits import Hits
+from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.planner import choose_candidates, choose_rerank
 from nestcode.search.preparation import scorer_for
+from nestcode.search.ranging import search_range
 from nestcode.search.request import Rank, Request, check_k, encode_to
 from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.vectors import VectorsById
@@ -255,6 +256,26 @@ class CodeStore(ABC):
             return search_lists(request, scorer, k, lists, reranked, lambda _: few)
         share = 0.0 if chosen is None or candidates is not None else min(held / count, 1.0)
         return search_lists(request, scorer, k, lists, reranked, lambda near: view._probe(near, budget, chosen, share))
+
+    def range_search(
+        self, queries: Codes | ArrayLike, radius: float, *, candidates: int | None = None, **options: Any
+    ) -> Hits | RangeHits:
+        """Return the candidates within a distance, nearest first: `Hits` of one query, `RangeHits` of several.
+
+        >>> from nestcode.stores import SqliteStore
+        >>> store = SqliteStore.create(":memory:", width=3)
+        >>> store.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 0]]), ids=[5, 3, 4])
+        >>> store.range_search(Codes.from_bits([[0, 0, 1]]), 1)[0].ids
+        array([5, 3])
+
+        The other arguments are those of `search`. Items beyond the candidate budget are not compared.
+        """
+        rows = queries if isinstance(queries, Codes) else np.atleast_2d(as_array(queries))
+
+        def search(some: Ids, k: int) -> Hits:
+            return self.search(rows[some], k, candidates=candidates, rerank=max(4 * k, 100), **options)
+
+        return search_range(search, len(rows), radius, single=is_single(queries))
 
     def _estimate_held(self, chosen: Ids) -> int:
         """Estimate how many of these ids are in the store."""
