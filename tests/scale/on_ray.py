@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -17,6 +18,9 @@ import pyarrow as pa
 import pytest
 import ray
 import ray.data
+import yaml
+from jsonschema import ValidationError
+from ray.autoscaler._private.util import prepare_config, validate_config
 from typer.testing import CliRunner
 
 from nestcode import Index, LinearCoder
@@ -51,6 +55,7 @@ def main(folder: Path) -> None:
         ray.shutdown()
         print("search", file=sys.stderr)
         the_page_runs(cluster.address, folder)
+        ray_up_takes_the_configuration_of_the_page()
         ray.shutdown()
         the_benchmark_runs(cluster.address, folder)
         ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
@@ -232,6 +237,15 @@ def the_page_runs(address: str, folder: Path) -> None:
             for (language, block), line in zip(blocks_of(text), first_lines_of(text), strict=True):
                 assert language == "python"
                 assert statements.run(block, namespace, name, line) == []
+
+
+def ray_up_takes_the_configuration_of_the_page() -> None:
+    """Check the configuration as `ray up` does before it starts anything, and that the check sees a mistake."""
+    text = (ROOT / "docs" / "how-to" / "cluster.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    validate_config(prepare_config(yaml.safe_load(block)))
+    with pytest.raises(ValidationError, match="worker_node"):
+        validate_config(prepare_config({**yaml.safe_load(block), "worker_node": 3}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from nestcode import Index, LinearCoder
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.scale import PartCache
-from nestcode.scale.objects import parts_at
+from nestcode.scale.objects import paths_of
 
 fsspec = pytest.importorskip("fsspec", reason="pip install 'nestcode[ray]'")
 
@@ -175,8 +175,8 @@ def test_a_damaged_copy_is_downloaded_again(store: Any, tmp_path: Path) -> None:
 
 def test_parts_of_a_folder_are_found_in_order(store: Any, tmp_path: Path) -> None:
     urls = [upload(store, tmp_path, f"part-000{i}", 10) for i in (1, 0)]
-    assert parts_at("memory://bucket") == urls[::-1]
-    assert parts_at(urls[0]) == [urls[0]]
+    assert paths_of("memory://bucket") == urls[::-1]
+    assert paths_of(urls[0]) == [urls[0]]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_parts_of_a_folder_are_found_in_order(store: Any, tmp_path: Path) -> Non
 )
 def test_a_url_without_an_index_is_named(url: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=message):
-        parts_at(url)
+        paths_of(url)
     with pytest.raises(InvalidInput, match=message):
         PartCache(tmp_path).copy(url).__enter__()
     with pytest.raises(InvalidInput, match="max_bytes must be"):

@@ -49,10 +49,29 @@ def test_merged_parts_answer_as_one_index(vectors: str | None, tmp_path: Path) -
         assert (mine.length, sorted(mine.ids)) == (theirs.length, sorted(theirs.ids))
 
 
-def test_the_folder_of_parts_says_how_to_open_them(tmp_path: Path) -> None:
-    merge_shards(encoded(tmp_path, [np.arange(50)]), tmp_path / "whole", parts=1)
-    with pytest.raises(FileNotFoundError, match=r"holds the parts of an index: open them together"):
-        Index.open(tmp_path / "whole")
+def test_a_folder_of_parts_is_their_index_and_a_link_may_lead_to_another(tmp_path: Path) -> None:
+    shards = encoded(tmp_path / "shards", [np.arange(50), np.arange(50, 90)])
+    for name, some in (("one", shards[:1]), ("two", shards)):
+        merge_shards(some, tmp_path / name, parts=2)
+    (tmp_path / "link").symlink_to("one")
+    index = Index.open(tmp_path / "link")
+    assert index.ids.tolist() == Index.open(sorted((tmp_path / "one").glob("part-*"))).ids.tolist()
+    assert not index.refresh()
+    (tmp_path / "new").symlink_to("two")
+    (tmp_path / "new").replace(tmp_path / "link")
+    assert (len(index), index.refresh(), len(index), index.refresh()) == (50, True, 90, False)
+    with pytest.raises(InvalidInput, match="several folders are opened to read"):
+        Index.open(tmp_path / "link", mode="a")
+    other = Index(width=8)
+    other.add(Codes.from_bits([[0] * 8]))
+    other.save(tmp_path / "three" / "part-0000")
+    (tmp_path / "new").symlink_to("three")
+    (tmp_path / "new").replace(tmp_path / "link")
+    with pytest.raises(InvalidInput, match=r"is of another index, .*: open it again"):
+        index.refresh()
+    assert len(index.ids) == 90
+    with pytest.raises(InvalidInput, match=r"opened from a folder, got s3://.*PartCache"):
+        Index.open("s3://bucket/index")
 
 
 def test_parts_are_ranges_of_about_equal_size(tmp_path: Path) -> None:

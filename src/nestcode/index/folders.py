@@ -2,37 +2,48 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
+from nestcode.index.manifest import MANIFEST
 from nestcode.index.memory import Memory
 from nestcode.index.store import Commit, Store
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Folders(Store):
     """The folders of a sharded index, to read.
 
     Args:
-        paths: the folders, or one; their items have distinct ids.
+        given: the folders, or one that holds them; their items have distinct ids.
         memory: what is read into memory at once.
 
     """
 
-    def __init__(
-        self, paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, memory: Memory | None = None
-    ) -> None:
-        paths = [paths] if isinstance(paths, str | os.PathLike) else paths
-        if not paths:
-            raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
-        super().__init__(paths[0], write=False, memory=memory)
-        self._shards = [Store(path, write=False, memory=memory) for path in paths]
-        check_distinct(paths)
+    def __init__(self, given: Given, *, memory: Memory | None = None) -> None:
+        folders = folders_of(given)
+        super().__init__(folders[0], write=False, memory=memory)
+        self._given = Path(given).absolute() if isinstance(given, str | os.PathLike) else folders
+        self._shards = [Store(path, write=False, memory=memory) for path in folders]
+        self._settings: dict[str, object] = {}  # of the last commits
+        check_distinct(folders)
 
     def read(self) -> Commit:
         """Return the last commits of all folders as one."""
-        commits = [shard.read() for shard in self._shards]
+        folders, shards = folders_of(self._given), self._shards
+        moved = folders != [shard.path for shard in shards]  # a link leads to another generation of parts
+        if moved:
+            shards = [Store(path, write=False, memory=self._memory) for path in folders]
+        commits = [shard.read() for shard in shards]
         first = commits[0]
-        check_same([shard.path for shard in self._shards], [_settings(commit) for commit in commits])
+        check_same(folders, list(map(_settings, commits)))
+        if moved and _settings(first) != self._settings:
+            raise InvalidInput(
+                f"{folders[0]} is of another index, of another width, coder, vectors or attributes: open it again"
+            )
+        self._shards, self._settings = shards, _settings(first)
         return Commit(
             first.width,
             first.coder,
@@ -45,8 +56,41 @@ class Folders(Store):
         )
 
     def changed(self) -> bool:
-        """Return whether a folder has a newer commit than was read last."""
-        return any(shard.changed() for shard in self._shards)
+        """Return whether a folder has a newer commit than was read last, or a link leads to other folders."""
+        moved = folders_of(self._given) != [shard.path for shard in self._shards]
+        return moved or any(shard.changed() for shard in self._shards)
+
+
+def folders_of(given: Given) -> list[Path]:
+    """Return the folders of an index, absolute: one, several, or those of the parts that one folder holds, in order.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / "part-0001").mkdir()
+    ...     (Path(folder) / "part-0000").mkdir()
+    ...     [path.name for path in folders_of(folder)]
+    ['part-0000', 'part-0001']
+    """
+    several = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not several:
+        raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
+    for url in filter(is_url, several):
+        raise InvalidInput(
+            f"an index is opened from a folder, got {url}: copy it by nestcode.scale.PartCache().copy, or search it on "
+            "a SearchCluster"
+        )
+    if isinstance(given, str | os.PathLike) and not (Path(given) / MANIFEST).exists():
+        several = sorted(Path(given).resolve().glob("part-*")) or several
+    return [Path(path).absolute() for path in several]
+
+
+def is_url(path: object) -> bool:
+    """Return whether a path names object storage.
+
+    >>> is_url("s3://bucket/generations/1"), is_url("generations/1")
+    (True, False)
+    """
+    return isinstance(path, str) and "://" in path
 
 
 def check_distinct(paths: Sequence[str | os.PathLike[str]]) -> None:

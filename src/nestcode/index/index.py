@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +20,7 @@ from nestcode.coders.base import Metric, Selection
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.autotune.choice import Choice, Preference
-from nestcode.index.folders import Folders
+from nestcode.index.folders import Folders, folders_of
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
 from nestcode.index.reader import IndexReader, check_recall
@@ -519,8 +520,9 @@ class Index(IndexReader):
         3
 
         Args:
-            path: a folder, or several folders that are read as one sharded index: its parts were built separately, with
-                one coder and distinct ids. The results are those of one index with all items; with graphs recall can be
+            path: a folder, or several folders that are read as one sharded index, or one folder that holds these as
+                `part-…`, such as `merge_shards` writes: its parts were built separately, with one coder and distinct
+                ids. The results are those of one index with all items; with graphs recall can be
                 higher, because each part has its own walk. `open` does not compare the ids of the parts: if several
                 parts have the same id, searches can return it several times, and `verify()` raises.
             mode: "r" opens a reader. There may be any number of readers; each sees the snapshot that it opened until
@@ -535,13 +537,13 @@ class Index(IndexReader):
         if mode not in ("r", "a"):
             raise InvalidInput(f'mode must be "r" to read or "a" to change, got {mode!r}')
         tier = None if memory is None else Memory.parse(memory)
-        if isinstance(path, list | tuple):
+        folders = folders_of(path)
+        if not isinstance(path, str | os.PathLike) or folders != [Path(path).absolute()]:
             if mode != "r":
                 raise InvalidInput(f"several folders are opened to read, got mode {mode!r}: open the one to change")
             store: Store = Folders(path, memory=tier)
         else:
-            single = cast("str | os.PathLike[str]", path)
-            store = Store(single, write=False, memory=tier) if mode == "r" else Store.existing(single, tier)
+            store = Store(path, write=False, memory=tier) if mode == "r" else Store.existing(path, tier)
         try:
             index = object.__new__(cls)
             index._begin(store.read(), store)

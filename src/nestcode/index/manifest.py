@@ -95,8 +95,7 @@ def no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
     """Return the error for a folder without a manifest."""
     if (Path(path) / "part-0000").is_dir():
         return FileNotFoundError(
-            f"{os.fspath(path)} holds the parts of an index: open them together, by "
-            "Index.open(sorted(folder.glob('part-*')))"
+            f"{os.fspath(path)} holds the parts of an index, which Index.open reads as one: give one of them"
         )
     return FileNotFoundError(f"there is no index in {os.fspath(path)}: build one there, or give the right folder")
 

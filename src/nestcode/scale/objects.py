@@ -16,6 +16,7 @@ from typing import Any
 
 from nestcode.arrays import check_int
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError, Unavailable, import_extra
+from nestcode.index.folders import Given, folders_of, is_url
 from nestcode.index.manifest import MANIFEST
 from nestcode.index.store import OURS
 from nestcode.storage import lock_file, make_folder, share_file, unlock_file
@@ -150,27 +151,26 @@ def local_folder(path: str, cache: PartCache) -> Iterator[str]:
         yield path
 
 
-def parts_at(url: str) -> list[str]:
-    """Return the URLs of the parts in a folder of object storage, or of the folder itself where it is an index.
+def paths_of(given: Given) -> list[str]:
+    """Return the folders of an index as `Index.open` finds them, or their URLs in object storage.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe({"/doc/1/part-0000/manifest.json": b"", "/doc/1/part-0001/manifest.json": b""})
-    >>> parts_at("memory://doc/1")
+    >>> paths_of("memory://doc/1")
     ['memory://doc/1/part-0000', 'memory://doc/1/part-0001']
     """
+    if isinstance(given, str) and is_url(given):
+        return _parts_at(given)
+    if not isinstance(given, str | os.PathLike) and any(map(is_url, given)):
+        return [path if is_url(path) else str(Path(path).absolute()) for path in map(os.fspath, given)]
+    return list(map(str, folders_of(given)))
+
+
+def _parts_at(url: str) -> list[str]:
     system, path = _file_system(url)
     with _naming(url):
         names = sorted(name.rstrip("/").rpartition("/")[2] for name in system.ls(path, detail=False))
     return [f"{url.rstrip('/')}/{name}" for name in names if name.startswith("part-")] or [url]
-
-
-def is_url(path: object) -> bool:
-    """Return whether a path names object storage.
-
-    >>> is_url("s3://bucket/generations/1"), is_url("generations/1")
-    (True, False)
-    """
-    return isinstance(path, str) and "://" in path
 
 
 def _file_system(url: str) -> tuple[Any, str]:

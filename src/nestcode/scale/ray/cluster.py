@@ -1,10 +1,8 @@
 """`SearchCluster`: a sharded index, searched by replicas of its parts on the nodes of a Ray cluster."""
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -14,7 +12,8 @@ from nestcode.arrays import Floats, Ids, check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, NestcodeError
-from nestcode.scale.objects import PartCache, is_url, parts_at
+from nestcode.index.folders import Given
+from nestcode.scale.objects import PartCache, paths_of
 from nestcode.scale.ray.reader import Neighborhoods, Nested, PartsReader, Wanted
 from nestcode.scale.ray.replicas import Replicas
 from nestcode.search.hits import Evaluation, Hits, RangeHits
@@ -23,7 +22,6 @@ from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import VectorType
 from nestcode.stores.neighborhood import Neighborhood
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 TIMEOUT, START_TIMEOUT = 10.0, 120.0  # seconds
 
 
@@ -64,7 +62,7 @@ class SearchCluster:
 
     def __init__(
         self,
-        parts: Paths,
+        parts: Given,
         *,
         replicas: int = 2,
         timeout: float = TIMEOUT,
@@ -79,7 +77,7 @@ class SearchCluster:
         self._replicas, self._timeout = check_int(replicas, "replicas", least=1), float(timeout)
         self._start_timeout, self._memory, self._resources = float(start_timeout), memory, resources
         self._cache = PartCache() if cache is None else cache
-        self._lock, self._given, self._parts = threading.Lock(), parts, _paths(parts)
+        self._lock, self._given, self._parts = threading.Lock(), parts, paths_of(parts)
         self._now: _Generation | None = self._open()
 
     # search by distance
@@ -237,7 +235,7 @@ class SearchCluster:
 
     # generations
 
-    def refresh(self, parts: Paths | None = None) -> bool:
+    def refresh(self, parts: Given | None = None) -> bool:
         """Show another generation of parts, or the last commits of these, without a request that fails.
 
         Actors of the new generation start beside the old ones. Once they answer, requests go to them; the old ones end
@@ -251,7 +249,7 @@ class SearchCluster:
 
         """
         given = self._given if parts is None else parts
-        found = _paths(given)
+        found = paths_of(given)
         with self._reading() as reader:
             if found == self._parts and reader.is_latest():
                 return False
@@ -351,21 +349,6 @@ class _Generation:
         replicas.commits = [facts[part].commit for part in parts]
         coder, _ = replicas.ask("coder", {0: ()}, timeout=timeout)
         self.reader = PartsReader([facts[part] for part in parts], coder[0], replicas.ask)
-
-
-def _paths(parts: Paths) -> list[str]:
-    if isinstance(parts, str) and is_url(parts):
-        return parts_at(parts)
-    given = _parts_in(Path(parts)) if isinstance(parts, str | os.PathLike) else list(parts)
-    if not given:
-        raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
-    return [str(part) if is_url(part) else str(Path(part).absolute()) for part in given]
-
-
-def _parts_in(folder: Path) -> list[Path]:
-    """Return the parts of an index in a folder, whose links are followed: another generation has other paths."""
-    found = sorted(folder.resolve().glob("part-*"))
-    return found or [folder]
 
 
 def _read_only(name: str) -> NestcodeError:
