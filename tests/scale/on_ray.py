@@ -19,7 +19,7 @@ import pytest
 import ray
 import ray.data
 import yaml
-from jsonschema import ValidationError
+from jsonschema import ValidationError  # type: ignore[import-untyped]
 from ray.autoscaler._private.util import prepare_config, validate_config
 from typer.testing import CliRunner
 

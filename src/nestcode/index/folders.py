@@ -71,7 +71,7 @@ def folders_of(given: Given) -> list[Path]:
     ...     [path.name for path in folders_of(folder)]
     ['part-0000', 'part-0001']
     """
-    several = [given] if isinstance(given, str | os.PathLike) else list(given)
+    several: list[str | os.PathLike[str]] = [given] if isinstance(given, str | os.PathLike) else list(given)
     if not several:
         raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
     for url in filter(is_url, several):
@@ -80,7 +80,9 @@ def folders_of(given: Given) -> list[Path]:
             "a SearchCluster"
         )
     if isinstance(given, str | os.PathLike) and not (Path(given) / MANIFEST).exists():
-        several = sorted(Path(given).resolve().glob("part-*")) or several
+        parts = sorted(Path(given).resolve().glob("part-*"))
+        if parts:
+            return parts
     return [Path(path).absolute() for path in several]
 
 

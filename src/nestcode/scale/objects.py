@@ -162,7 +162,7 @@ def paths_of(given: Given) -> list[str]:
     if isinstance(given, str) and is_url(given):
         return _parts_at(given)
     if not isinstance(given, str | os.PathLike) and any(map(is_url, given)):
-        return [path if is_url(path) else str(Path(path).absolute()) for path in map(os.fspath, given)]
+        return [os.fspath(path) if is_url(path) else str(Path(path).absolute()) for path in given]
     return list(map(str, folders_of(given)))
 
 
