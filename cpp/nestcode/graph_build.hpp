@@ -46,8 +46,7 @@ void select_neighbors(std::vector<std::uint64_t>& candidates, float slack, const
 
 // Calls work(begin, end) on ranges of at most `piece` items that cover [0, count), each as soon as a thread is free, as
 // items take different times.
-template <class Work>
-void parallel_pieces(std::size_t count, std::size_t piece, std::size_t threads, const Work& work) {
+inline void parallel_pieces(std::size_t count, std::size_t piece, std::size_t threads, RangeFunction work) {
     std::atomic<std::size_t> next = 0;
     parallel_for(std::min(threads, (count + piece - 1) / piece), 1, threads, [&](std::size_t, std::size_t) {
         for (std::size_t begin; (begin = next.fetch_add(piece, std::memory_order_relaxed)) < count;)

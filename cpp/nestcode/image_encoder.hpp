@@ -2,28 +2,39 @@
 #pragma once
 
 #include <utility>
+#include <variant>
 
 #include "image_reconstruction.hpp"
 
 namespace nestcode {
 
 // The pixels of an image, (height, width, channels), which what a receiver shows is compared with.
-template <class Pixel>
 struct OriginalImage {
-    const Pixel* pixels;  // null if errors are of no interest
+    std::variant<const std::uint8_t*, const std::uint16_t*> pixels;  // null if errors are of no interest
     std::size_t height, width;
     float step;
 
+    bool given() const {
+        return std::visit([](const auto* own) { return own != nullptr; }, pixels);
+    }
     // The mean squared error of a pixel value, on the scale from 0 to 255, after decoding planes down to `plane`, and
     // `passes` in all.
     double error(const ImageShape& shape, const ImageStart& start, const std::int32_t* known, int plane,
                  float passes) const {
-        std::vector<Pixel> shown(height * width * shape.kinds.size());
         const ImageReconstruction reconstruction(shape, known, plane, step, start);
-        reconstruction.write(height, width, shown.data(), reached_step(step, passes));
+        const float reached = reached_step(step, passes);
+        return std::visit([&](const auto* own) { return error_of(own, shape, reconstruction, reached); }, pixels);
+    }
+
+  private:
+    template <class Pixel>
+    double error_of(const Pixel* own, const ImageShape& shape, const ImageReconstruction& reconstruction,
+                    float reached) const {
+        std::vector<Pixel> shown(height * width * shape.kinds.size());
+        reconstruction.write(height, width, shown.data(), reached);
         std::uint64_t sum = 0;  // of 2^32 squared values of 16 bits at least
         for (std::size_t i = 0; i < shown.size(); ++i) {
-            const std::int64_t difference = std::int64_t{shown[i]} - pixels[i];
+            const std::int64_t difference = std::int64_t{shown[i]} - own[i];
             sum += static_cast<std::uint64_t>(difference * difference);
         }
         const double scale = kScale<Pixel>;
@@ -92,13 +103,13 @@ inline void count_planes(const ImageShape& shape, const std::int16_t* coefficien
 
 // Encodes about `limit` bytes of an image; `start` has the rotation and the weights of its coefficients. The model is
 // left in the state that it has at the end.
-template <class Model, class Pixel>
+template <class Model>
 EncodedImage encode_image(Model& model, const ImageShape& shape, const std::int16_t* coefficients, ImageStart start,
-                          std::size_t limit, const OriginalImage<Pixel>& original) {
+                          std::size_t limit, const OriginalImage& original) {
     count_planes(shape, coefficients, start);
     EncodedImage image{start.bytes(), start.planes, true, {}};
     EncoderIo io;
-    std::vector<std::int32_t> known(original.pixels ? shape.count() : 0);  // to a receiver of all bytes so far
+    std::vector<std::int32_t> known(original.given() ? shape.count() : 0);  // to a receiver of all bytes so far
     BitPlaneTraversal<EncoderIo, Model> traversal(shape, start, model, coefficients,
                                                   known.empty() ? nullptr : known.data());
     const auto size = [&] { return image.bytes.size() + io.encoder.bytes().size(); };
@@ -125,9 +136,8 @@ EncodedImage encode_image(Model& model, const ImageShape& shape, const std::int1
     model = std::move(traversal.model());
     return image;
 }
-template <class Pixel>
-EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int16_t* coefficients,
-                          const ImageStart& start, std::size_t limit, const OriginalImage<Pixel>& original) {
+inline EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int16_t* coefficients,
+                                 const ImageStart& start, std::size_t limit, const OriginalImage& original) {
     return std::visit([&](auto& one) { return encode_image(one, shape, coefficients, start, limit, original); }, model);
 }
 

@@ -27,10 +27,25 @@ inline bool can_throw() {
     return some != nullptr;
 }
 
+// A function of a range, (begin, end), that the caller keeps alive: so one loop over threads is compiled for all of
+// them.
+class RangeFunction {
+  public:
+    template <class Work>
+    RangeFunction(const Work& work)
+        : work_(&work), call_([](const void* own, std::size_t begin, std::size_t end) {
+              (*static_cast<const Work*>(own))(begin, end);
+          }) {}
+    void operator()(std::size_t begin, std::size_t end) const { call_(work_, begin, end); }
+
+  private:
+    const void* work_;
+    void (*call_)(const void*, std::size_t, std::size_t);
+};
+
 // Calls work(begin, end) on disjoint ranges that cover [0, count), on at most `threads` threads and with at least
 // `grain` items per range. If calls throw, all threads finish or stop first and then one of the exceptions is rethrown.
-template <class Work>
-void parallel_for(std::size_t count, std::size_t grain, std::size_t threads, const Work& work) {
+inline void parallel_for(std::size_t count, std::size_t grain, std::size_t threads, RangeFunction work) {
     const std::size_t parts =
         std::clamp<std::size_t>(count / std::max<std::size_t>(grain, 1), 1, std::max<std::size_t>(threads, 1));
     if (parts == 1) return work(std::size_t{0}, count);

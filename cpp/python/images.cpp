@@ -117,8 +117,8 @@ std::tuple<nb::bytes, int, bool, std::vector<std::tuple<std::size_t, double, dou
     if (original.size() && (original.shape(2) != kinds.size() || original.shape(0) > kBlock * shape.rows ||
                             original.shape(1) > kBlock * shape.columns))
         throw nb::value_error("the original must be (height, width, channels) of the coefficients");
-    const nestcode::OriginalImage<Pixel> compared{original.size() ? original.data() : nullptr, original.shape(0),
-                                                  original.shape(1), step};
+    const Pixel* const pixels = original.size() ? original.data() : nullptr;
+    const nestcode::OriginalImage compared{pixels, original.shape(0), original.shape(1), step};
     const ImageStart start = start_of(kinds.size(), rotation, weights);
     nestcode::EncodedImage image;
     {

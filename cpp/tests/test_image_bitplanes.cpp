@@ -34,7 +34,7 @@ EncodedImage encode(const Image& image) {
     const std::size_t height = kBlock * image.shape.rows, width = kBlock * image.shape.columns;
     const std::vector<std::uint16_t> gray(height * width * image.shape.kinds.size(), 128 * 257);
     ImageModel model{Model{}};
-    const OriginalImage<std::uint16_t> original{gray.data(), height, width, 4};
+    const OriginalImage original{gray.data(), height, width, 4};
     return encode_image(model, image.shape, image.coefficients.data(), image.start, SIZE_MAX, original);
 }
 
