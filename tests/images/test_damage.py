@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nestcode.errors import DamagedFile, InvalidInput
@@ -27,7 +27,6 @@ START = stream_info(LONG).header_bytes
 NONE = [0] * PASSES
 
 
-@settings(max_examples=60)
 @given(st.sampled_from([SMALL, LONG]), st.data())
 def test_any_changed_byte_is_detected(data: bytes, draw: st.DataObject) -> None:
     start = stream_info(data).header_bytes
@@ -114,7 +113,6 @@ def test_an_embedded_codec_must_match_the_header() -> None:
         decompress_images(forged(named, table_of(data)))
 
 
-@settings(max_examples=60)
 @given(st.binary(max_size=200))
 def test_noise_is_refused(noise: bytes) -> None:
     for data in (noise, SMALL[:8] + noise, SMALL[: FIXED.size] + noise, forged(SMALL, text=noise)):
@@ -278,7 +276,6 @@ print(1024 * (peak() - before))
     assert int(run.stdout) < 1.1 * counted + (8 << 20)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_mutated_tables_take_no_memory(draw: st.DataObject) -> None:
     table = table_of(SMALL)

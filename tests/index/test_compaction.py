@@ -383,7 +383,7 @@ def test_writes_succeed_where_no_thread_can_be_started(monkeypatch: pytest.Monke
 # The policy
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(1, 60), st.floats(0, 0.9)), max_size=8))
 def test_the_policy_holds_after_merging_what_it_picks(sizes: list[tuple[int, float]]) -> None:
     """Each segment is then larger than all smaller ones together, by the ratio, and few of its items are deleted."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
@@ -170,7 +170,6 @@ by_kind = pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__
 
 
 @by_kind
-@settings(max_examples=100, deadline=None)
 @given(random=seeds, order=st.permutations(list(QUERIES)))
 def test_damage_is_noticed_or_does_not_matter(
     damage: Damage, random: Random, order: list[str], original: Original, folder: Path
@@ -182,7 +181,6 @@ def test_damage_is_noticed_or_does_not_matter(
 
 
 @by_kind
-@settings(max_examples=40, deadline=None)
 @given(random=seeds)
 def test_writes_do_not_hide_damage(damage: Damage, random: Random, original: Original, folder: Path) -> None:
     original.copy(folder)
@@ -351,7 +349,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(place=st.sampled_from(PLACES), value=VALUES)
 def test_any_manifest_is_refused_or_read(
     place: tuple[str | int, ...], value: Any, original: Original, folder: Path

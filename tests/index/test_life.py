@@ -277,6 +277,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = pytest.mark.filterwarnings("ignore:rounding to int8")(Life.TestCase)
-TestLife.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestLife.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -108,7 +108,7 @@ def test_codes_are_scored_in_the_lists_nearest_by_hamming_distance(
             assert np.array_equal(hits.ids[q], found[0])
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     seeds,
     st.sampled_from(["linear", "residual", "cell"]),
@@ -440,7 +440,7 @@ def one_invalid(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.
     return [invalid(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data(), seeds)
 def test_invalid_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) -> None:
     """The core raises, or writes inside its arrays."""

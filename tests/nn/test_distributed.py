@@ -7,8 +7,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
@@ -40,6 +38,9 @@ def skewed(step: int) -> Tensor:
 
 
 def work(rank: int, folder: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh  # which import SymPy, and only these processes need it
+    from torch.distributed.fsdp import fully_shard
+
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     model = DistributedDataParallel(Model())
     x, kept = (tensor[rank::2] for tensor in batch())

@@ -194,7 +194,7 @@ def index_of(rows: list[Row]) -> Index:
     return index
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(ROWS, PLAIN)
 def test_a_condition_is_its_plain_twin_row_by_row(rows: list[Row], plain: Plain) -> None:
     index = index_of(rows)

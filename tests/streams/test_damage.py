@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nestcode import StreamDecoder, StreamReader, compress, decompress
@@ -24,7 +24,6 @@ EMBEDDED = compress(ITEMS, some_coder(), embed=True)
 every_kind = pytest.mark.parametrize("data", [PLAIN, CODED], ids=["plain", "entropy"])
 
 
-@settings(max_examples=200)
 @given(st.sampled_from([PLAIN, CODED, EMBEDDED]), st.data())
 def test_any_changed_byte_is_detected(data: bytes, draw: st.DataObject) -> None:
     at, change = draw.draw(st.integers(0, len(data) - 1)), draw.draw(st.integers(1, 255))
@@ -102,7 +101,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
 @given(st.sampled_from(sorted(asdict(parse_header(memoryview(PLAIN))))), JSON, st.booleans())
 def test_hostile_headers_are_refused_before_memory_is_allocated(key: str, value: Any, entropy: bool) -> None:
     header = {**asdict(parse_header(memoryview(PLAIN))), key: value}
