@@ -43,7 +43,30 @@ def flat_and_textured(count: int, features: int, rng: np.random.Generator) -> Ro
     return (texture + 5 * rng.standard_normal((count, 1))).astype(np.float32)
 
 
-FAMILIES = [isotropic, far_clusters, heavy_tailed, near_copies, ties, flat_and_textured]
+def unit_vectors(count: int, features: int, rng: np.random.Generator) -> Rows:
+    rows = isotropic(count, features, rng)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-9))
+    return rows
+
+
+def one_far_row(count: int, features: int, rng: np.random.Generator) -> Rows:
+    """An outlier, whose distance is a thousand times that of the others."""
+    rows = isotropic(count, features, rng)
+    rows[-1] += 1e3
+    return rows
+
+
+FAMILIES = [
+    isotropic,
+    far_clusters,
+    heavy_tailed,
+    near_copies,
+    ties,
+    flat_and_textured,
+    unit_vectors,
+    one_far_row,
+]
+QUERY_SCALES = [1, 10]  # as the items, or far outside
 CODERS: dict[str, Callable[[Metric], Coder]] = {
     "cell": lambda metric: CellCoder(128, metric=metric),
     "linear": lambda metric: LinearCoder(128, metric=metric),
@@ -52,11 +75,11 @@ CODERS: dict[str, Callable[[Metric], Coder]] = {
 }
 
 
-def recall(index: Index, rows: Rows, queries: Rows, metric: Metric) -> float:
+def recall(index: Index, rows: Rows, queries: Rows, metric: Metric, k: int) -> float:
     """The share of the nearest items that a default search finds; items as near as the k-th stand for each other."""
     true = twins.distances(queries, rows, metric)
-    last = np.partition(true, K - 1, axis=1)[:, K - 1 :][:, :1]
-    found = np.take_along_axis(true, index.search(queries, K).ids, axis=1)
+    last = np.partition(true, k - 1, axis=1)[:, k - 1 :][:, :1]
+    found = np.take_along_axis(true, index.search(queries, k).ids, axis=1)
     slack = 2e-3 * np.abs(last) + 1e-6 * np.square(queries, dtype=np.float64).sum(axis=1)[:, None]  # stored as float16
     return float(np.mean(found <= last + slack))
 
@@ -67,15 +90,17 @@ def recall(index: Index, rows: Rows, queries: Rows, metric: Metric) -> float:
 def test_default_searches_find_the_nearest(family: Callable[..., Rows], kind: str) -> None:
     """On both sides of the size from which not all items are estimated; shapes and metrics are drawn for each case."""
     rng = np.random.default_rng([FAMILIES.index(family), sorted(CODERS).index(kind)])
-    features, metric = int(rng.choice([2, 7, 40, 150])), rng.choice(["l2", "cosine"]).item()
-    data = family(12_000 + QUERIES, features, rng)
-    rows, queries = data[QUERIES:], data[:QUERIES]
+    features, metric = int(rng.choice([1, 2, 7, 40, 150, 1000])), rng.choice(["l2", "cosine"]).item()
+    k, scale = int(rng.choice([1, 10, 100])), np.float32(rng.choice(QUERY_SCALES))
+    count = 12_000 if features < 1000 else 4097
+    data = family(count + QUERIES, features, rng)
+    rows, queries = data[QUERIES:], scale * data[:QUERIES]
     index = Index(CODERS[kind](metric).fit(rows[:3000]), vectors="float16")
-    first = 6000
+    first = count // 2
     index.add(rows[:first])
-    assert recall(index, rows[:first], queries, metric) >= LEAST
+    assert recall(index, rows[:first], queries, metric, k) >= LEAST
     index.add(rows[first:])
-    assert recall(index, rows, queries, metric) >= LEAST
+    assert recall(index, rows, queries, metric, k) >= LEAST
 
 
 # The nearest by the vectors that an index stores: integers are rounded
