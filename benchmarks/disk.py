@@ -73,7 +73,7 @@ def build(folder: Path, options: argparse.Namespace) -> None:
     index.add(base)
     index.compact()
     built = time.perf_counter()
-    index.save(folder / "index")
+    index.save(folder / "index", memory="codes")
     print(f"neighbors {found - start:.0f} s, build {built - found:.0f} s, save {time.perf_counter() - built:.0f} s")
     np.save(folder / COLUMNS[0], queries)
     np.save(folder / COLUMNS[1], true)

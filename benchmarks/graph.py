@@ -1,14 +1,16 @@
 """`Index(graph=True)` beside SymphonyQG (PyPI's rabitqlib), one thread: recall, QPS, latency, memory, build.
 
-Items are rows of a .npy file (--vectors); its last rows are the queries, which are not among the items. Without a file,
-items are clustered random vectors. Times are CPU seconds of interleaved rounds; builds use all cores, in seconds.
-Memory is that of the saved files, and what a process gains by loading them and searching for all queries.
+Items are rows of a .npy file (--vectors); its last rows are the queries, which are not among the items. Rows of other
+files may be queries too (--query-vectors). Without a file, items are clustered random vectors. Times are CPU seconds of
+interleaved rounds; builds use all cores, in seconds. Memory is that of the saved files, and what a process gains by
+loading them and searching for all queries.
 """
 
 import argparse
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +39,15 @@ def main() -> None:
     base, queries = read(options, options.items)
     built = list(methods(base, queries, options.bits, options.vector_types, alone=options.alone))
     rows: list[dict[str, Any]] = []
-    for k in options.k:
-        points = measure(built, base, queries, k, options)
-        show(
-            f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries",
-            points,
-            "One thread; best of interleaved rounds.",
-        )
+    others = {path.stem: normalize(np.load(path).astype(np.float32)) for path in options.query_vectors}
+    for (name, own), k in product({"its own": queries, **others}.items(), options.k):
+        points = measure(built, base, own, k, options)
+        title = f"{len(base):,} x {base.shape[1]}, {len(own):,} queries: {name}"
+        show(title, points, "One thread; best of interleaved rounds.")
         compared = compare(built, points, k)
-        show(f"At equal recall@{k}", compared, "Interpolated between efforts. Ratios: ours over the better SymphonyQG.")
-        rows += points + compared
+        title = f"At equal recall@{k}, queries: {name}"
+        show(title, compared, "Interpolated between efforts. Ratios: ours over the better SymphonyQG.")
+        rows += [{"queries": name, **row} for row in points + compared]
     exact = metrics.exact_neighbors(queries, base, K) if options.codes else np.empty((0, 0), np.int64)
     by_codes = [row for width in options.codes for row in codes_only(base, queries, exact, width, options)]
     if by_codes:
@@ -125,6 +126,9 @@ def parse() -> argparse.Namespace:
         "--items", type=int, metavar="N", help="the first N of them; where there are fewer, perturbed copies follow"
     )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
+    parser.add_argument(
+        "--query-vectors", type=Path, nargs="+", default=[], metavar="FILE", help=".npy files of other queries"
+    )
     parser.add_argument("--k", type=int, nargs="+", default=[10], metavar="N", help="nearest items: 10 100")
     parser.add_argument("--bits", type=int, nargs="+", default=[BITS], help="widths of the codes that navigate")
     parser.add_argument(

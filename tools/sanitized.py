@@ -5,7 +5,7 @@
     python tools/sanitized.py thread                   threads that share indexes and coders (tests/torture/races.py)
 
 `address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` is ThreadSanitizer. The first report ends a
-process; what AddressSanitizer says is in `build/address/report.*`, as processes of tests keep it to themselves. The
+process; what they say is in `build/address/report.*`, as processes of tests keep it to themselves. The
 interpreter and NumPy are not instrumented, but their allocations are, and so are their locks.
 """
 
@@ -28,7 +28,7 @@ OPTIONS = {
     # Python keeps memory to the end, and tests request more than there is: such an allocation returns null.
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=8192:"
     "alloc_dealloc_mismatch=0:verify_asan_link_order=0:log_path={build}/report",
-    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1:log_path={build}/report",
     # A forked child may not start threads under ThreadSanitizer, unless it is allowed to die of it.
     "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions={build}/suppressions",
     "PYTHONMALLOC": "malloc",  # so that small objects have bounds too

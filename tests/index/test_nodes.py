@@ -10,7 +10,7 @@ import pytest
 
 from nestcode import Index, LinearCoder
 from nestcode.coders import Coder
-from nestcode.errors import DamagedFile
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import compaction
 from nestcode.search import planner
 from nestcode.search.graph import DEGREE
@@ -42,7 +42,7 @@ def save(folder: Path, vectors: Any = "float16", metric: Any = "l2") -> Index:
     index.add(X)
     index.compact()
     index.remove(np.arange(3, ROWS, 10))
-    index.save(folder)
+    index.save(folder, memory="codes")
     return index
 
 
@@ -136,6 +136,38 @@ def test_a_tier_lives_through_commits(tmp_path: Path) -> None:
     reader.save(copy)
     Index.open(copy).verify()
     assert Index.open(copy, memory="codes").search(X[11], k=1, candidates=30).ids.tolist() == [11]
+
+
+def test_nodes_are_written_where_they_are_requested(tmp_path: Path) -> None:
+    built = save(tmp_path / "nodes")
+    built.save(tmp_path / "plain")  # an index in memory has none to copy
+    opened = Index.open(tmp_path / "nodes")
+    opened.save(tmp_path / "copy")
+    opened.save(tmp_path / "without", memory="all")
+    found = [len(list((tmp_path / name).glob("*.nodes.npy"))) for name in ("nodes", "plain", "copy", "without")]
+    assert found == [1, 0, 1, 0]
+    assert Index.open(tmp_path / "plain", memory="codes").explain(Q[0]).operator == "lists"
+    with pytest.raises(InvalidInput, match="memory must be"):
+        built.save(tmp_path / "other", memory="nodes")
+
+
+def test_a_writer_adds_nodes_to_the_graphs_of_an_index(tmp_path: Path) -> None:
+    index = save(tmp_path / "nodes")
+    index.save(tmp_path / "plain")
+    with Index.open(tmp_path / "plain", mode="a", memory="codes") as writer:
+        writer.commit()
+    for one in (tmp_path / "nodes", tmp_path / "plain"):
+        opened = Index.open(one, memory="codes")
+        opened.verify()
+        assert opened.explain(Q[0]).operator == "walk"
+        assert np.array_equal(opened.search(Q, candidates=30).ids, index.search(Q, candidates=30).ids)
+    with Index.open(tmp_path / "plain", mode="a") as writer:  # which goes on writing them
+        writer.add(Q, ids=10_000 + np.arange(len(Q)))
+        writer.compact()
+        writer.commit()
+    opened = Index.open(tmp_path / "plain", memory="codes")
+    assert opened.explain(Q[0]).operator == "walk"
+    assert opened.search(Q[3], k=1, candidates=30).ids.tolist() == [10_003]
 
 
 def test_graphs_without_nodes_are_searched_by_lists(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def begin(folder: Path, *, graph: bool = False) -> None:
     """Save commit number 1."""
     index = empty(graph=graph)
     put(index, [2**40 + 1, *ids_of(1)], [0, *ids_of(1)])
-    index.save(folder)
+    index.save(folder, memory="codes")
 
 
 def write_forever(folder: Path, report: int) -> None:

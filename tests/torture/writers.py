@@ -89,6 +89,7 @@ class Graphs(Indexes):
         with Index.open(folder / "index", memory="codes") as stored, Index.open(folder / "index") as index:
             (segment,) = stored._live.current.segments
             assert segment.graph is not None
+            assert segment.graph.nodes is not None
             asked = vectors_of(ids_of(number + 1))
             hits, expected = (one.search(asked, k=1, candidates=len(one) // 2) for one in (stored, index))  # walks
             assert hits.ids.tolist() == expected.ids.tolist()

@@ -44,6 +44,7 @@ class Folders(Store):
                 f"{folders[0]} is of another index, of another width, coder, vectors or attributes: open it again"
             )
         self._shards, self._settings = shards, _settings(first)
+        self.nodes = all(shard.nodes for shard in shards)
         return Commit(
             first.width,
             first.coder,

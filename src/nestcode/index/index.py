@@ -29,7 +29,7 @@ from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
-from nestcode.search.graph import Items, Navigator, build_graph, navigating_bits, pack_records
+from nestcode.search.graph import Items, Navigator, build_graph, pack_records
 from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
@@ -85,10 +85,9 @@ class Index(IndexReader):
             the index stores only codes. float16 rounds values below 3e-8 to 0, and refuses values above 65504; for the
             cosine it also refuses a vector that would become all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background. A search by graphs is several
-            times as fast as by inverted lists, and takes up to 1,792 bytes an item in memory and 180 in files. Files
-            also repeat stored vectors, so that `open(memory="codes")` reads a node at once. The coder must be a
-            `LinearCoder` (the choice of `fit(goal="graph")`) or a `RotationCoder`. Smaller segments get no graph,
-            because a scan is as fast.
+            times as fast as by inverted lists, and takes up to 1,792 bytes an item in memory and 180 in files. The
+            coder must be a `LinearCoder` (the choice of `fit(goal="graph")`) or a `RotationCoder`. Smaller segments
+            get no graph, because a scan is as fast.
 
     """
 
@@ -464,7 +463,7 @@ class Index(IndexReader):
 
     # files
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, memory: str | None = None) -> None:
         """Write the index to a folder; `Index.open` reads it.
 
         A crash at any moment leaves either the previous index or this one. `save` waits for graphs that are being
@@ -475,13 +474,19 @@ class Index(IndexReader):
             overwrite: replace another index in the folder. A damaged index is never replaced: delete its folder first.
                 Without `overwrite`, `save` replaces only an index that this object saved there and nobody changed
                 since.
+            memory: "codes" also writes the nodes of graphs with their vectors, in blocks: `open(memory="codes")` reads
+                them. Later commits then write them too. "all" leaves them out. By default a copy has them if its
+                original has.
 
         """
+        tier = None if memory is None else Memory.parse(memory)
+        nodes = self._store is not None and self._store.nodes if tier is None else not tier.everything
         own = self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath
         if self.graph:
             self._live.write(Snapshot.flush)
             self._live.wait()
-        if own:
+        if self._store is not None and own:
+            self._store.nodes = nodes
             self.commit()
             return
         with Store(path, write=True) as store:
@@ -493,6 +498,7 @@ class Index(IndexReader):
                         f"{path} holds another index, of {found:,} items: choose another folder, or replace it by "
                         "save(path, overwrite=True)"
                     )
+            store.nodes = nodes or (tier is None and store.nodes)
             store.commit(self._contents()[1])
             folder, manifest = store.last
             self._saved[folder] = manifest
@@ -529,9 +535,10 @@ class Index(IndexReader):
                 `refresh()`. "a" opens the only writer: `commit()` makes changes durable, and `close()` or leaving the
                 `with` block lets another process write.
             memory: the arrays to load into memory at once: "all", or "codes" for the arrays that searches estimate
-                distances by. Vectors then stay in files and are read for reranking, and so do the nodes of graphs: a
-                walk reads a block of 4 KiB for each node that it visits. By default the operating system decides which
-                pages stay in memory.
+                distances by. Vectors then stay in files and are read for reranking. A graph that was saved with
+                `memory="codes"` is walked in its file, and each visit of a node reads a block of 4 KiB. Other graphs
+                give way to inverted lists; a commit of a writer with `memory="codes"` writes their nodes. By default
+                the operating system decides which pages stay in memory.
 
         """
         if mode not in ("r", "a"):
@@ -762,8 +769,7 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
     segment.mapped.touch()
     vectors = Items(coder, segment.codes, segment.vectors)
-    width = segment.codes.width
-    navigator = Navigator(coder, navigating_bits(width, ranked=segment.vectors is not None), width=width)
+    navigator = searcher.navigator(segment.codes.width, ranked=segment.vectors is not None)
     items = navigator.encode(vectors, segment.codes)
     neighbors = build_graph(navigator, vectors, items)
     records, neighbors = pack_records(navigator, items, neighbors)

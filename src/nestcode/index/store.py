@@ -100,6 +100,7 @@ class Store:
         self._lock: IO[bytes] | None = None
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
         self.read_only, self._memory = not write, memory
+        self.nodes = memory is not None and not memory.everything  # whether graphs are written with their nodes
         self._next = 1  # the number of the next file
         self._manifest: dict[str, Any] | None = None  # that was read or written last
         # What was written before, and its entries in the manifest.
@@ -219,6 +220,7 @@ class Store:
         self._segments = {one.segment: entry for one, entry in entries}
         self._tombstones = {one: entry["removed"] for one, entry in entries}
         self._graphs = {one.graph: entry.get("graph") for one, entry in entries}
+        self.nodes |= bool(manifest.get("nodes"))
         coder = self._load_coder(manifest["coder"])
         self._coder = (coder, manifest["coder"])
         if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
@@ -372,6 +374,8 @@ class Store:
         }
         if commit.graph:
             manifest["graph"] = True
+        if commit.graph and self.nodes:
+            manifest["nodes"] = True
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
         if commit.schema is not None:
@@ -481,8 +485,9 @@ class Store:
         return {"name": name, "count": len(one.tombstones), "sha256": sha256(one.tombstones.tobytes())}
 
     def _write_graph(self, graph: StoredGraph | None, vectors: StoredVectors | None) -> dict[str, Any] | None:
-        if graph is None or graph in self._graphs:
-            return self._graphs.get(graph)
+        known, with_nodes = self._graphs.get(graph), self.nodes and vectors is not None
+        if graph is None or (known is not None and ("blocks" in known or not with_nodes)):
+            return known
         graph.touch()  # damage must not be copied under new checksums
         name = self._number()
         arrays = {key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in graph.arrays().items()}
@@ -490,7 +495,7 @@ class Store:
         entry: dict[str, Any] = {"name": name, "degree": graph.neighbors.shape[1]}
         if graph.items is not None:
             entry |= {"layout": graph.layout, "columns": graph.items.grouped.shape[1]}
-        if vectors is not None:
+        if vectors is not None and with_nodes:
             layout = NodeLayout.of(vectors.format)
             slots = place_nodes(graph.neighbors, layout)
             blocks = count_blocks(slots, layout), layout.block_bytes

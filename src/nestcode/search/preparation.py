@@ -154,7 +154,7 @@ class PreparationCache:
         def make() -> PreparedGraph:
             if graph.nodes is None:
                 graph.touch()
-            navigator, coder = self._navigator(graph.items, ranked=run.vectors is not None), self.scorer.coder
+            navigator, coder = self.navigator(graph.items, ranked=run.vectors is not None), self.scorer.coder
             known = graph.layout == navigator.layout
             items = stored = graph.items if known else None
             if items is None:
@@ -181,8 +181,8 @@ class PreparationCache:
 
         return self._part(graph, "graph", make)
 
-    def _navigator(self, stored: NavigatingCodes | None, *, ranked: bool) -> Navigator:
-        """Return the navigator of a graph: it has as many bits as are stored of the items."""
+    def navigator(self, stored: NavigatingCodes | None = None, *, ranked: bool) -> Navigator:
+        """Return the navigator of a graph: it has as many bits as are stored of the items, if some are."""
         width = self.scorer.width
         bits = navigating_bits(width, ranked=ranked) if stored is None else 8 * stored.grouped.shape[1]
         if bits not in self._navigators:

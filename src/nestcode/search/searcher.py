@@ -7,6 +7,7 @@ from nestcode.arrays import CORES, Ids, check_budget
 from nestcode.coders import Coder
 from nestcode.search.execution import execute
 from nestcode.search.filters import Filter
+from nestcode.search.graph import Navigator
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.planner import Effort, Plan
 from nestcode.search.preparation import PreparationCache, scorer_for
@@ -44,6 +45,10 @@ class Searcher:
     def nbytes(self) -> int:
         """Bytes of what scorers prepared."""
         return sum(cache.nbytes for cache in list(self._caches.values()))
+
+    def navigator(self, width: int, *, ranked: bool) -> Navigator:
+        """Return what navigates the graphs of codes of this width; `ranked` says whether vectors are stored."""
+        return self._cache(width, by_codes=False).navigator(ranked=ranked)
 
     def pack(self, run: SortedRun) -> None:
         """Pack the records of a run's graph, so that no search has to."""
