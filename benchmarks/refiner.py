@@ -47,7 +47,8 @@ from _report import save, show
 from nestcode import data, metrics
 from nestcode.images import ImageCodec
 from nestcode.images.codec import ImageDecoder
-from nestcode.images.refiner import SHIPPED, Refiner
+from nestcode.images.pretrained import REFINER
+from nestcode.images.refiner import Refiner
 from nestcode.images.restoration import BLOCKS, CHANNELS, RestorationUNet, quantized
 from nestcode.storage import Record, read_record, write_record
 from nestcode.training.runtime.accelerator import pick_device
@@ -156,7 +157,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help='"auto" takes a GPU if there is one')
     parser.add_argument("--save", type=Path, metavar="FILE", help="train, and write the best network")
     parser.add_argument(
-        "--refiner", type=Path, default=SHIPPED, metavar="FILE", help="network to measure (the shipped)"
+        "--refiner", type=Path, default=REFINER, metavar="FILE", help="network to measure (the shipped)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     options = parser.parse_args()
