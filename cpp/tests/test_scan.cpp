@@ -84,6 +84,93 @@ static void check_scan(Simd simd, Metric metric, std::size_t features, std::size
     }
 }
 
+// Codes of bit planes, around one centroid or several, or of codebooks: hits are those of what they decode to.
+static void check_codes(Simd simd, Metric metric, std::size_t centroid_count, std::size_t count, std::size_t many,
+                        std::mt19937& random) {
+    constexpr std::size_t features = 6, directions = 4, k = 5;  // directions are the first axes
+    const bool planes = centroid_count != 0, around_mean = metric == Metric::l2;
+    const std::size_t bytes = planes ? 1 : 2, rows = planes ? centroid_count : 1;
+    const std::int32_t owners[directions] = {2, 0, 3, 1}, depths[directions] = {2, 2, 2, 2};
+    const auto levels = random_rows(directions * 8, random), codebooks = random_rows(bytes * 256 * directions, random),
+               queries = random_rows(count * features, random), centroids = random_rows(rows * directions, random);
+    const std::vector<double> mean = {3, -1, 2, 0.5, 1, -2}, rest = {0, 0, 0, 0, 1, -2};
+    const std::vector<float> axes = [] {
+        std::vector<float> identity(directions * features);
+        for (std::size_t d = 0; d < directions; ++d) identity[d * features + d] = 1;
+        return identity;
+    }();
+    const std::vector<float> mean_coefficients(mean.begin(), mean.begin() + directions);
+    const double rest_norm = around_mean ? 0 : std::sqrt(5.0);
+    const RowProjection projection{metric,
+                                   false,
+                                   1,
+                                   mean.data(),
+                                   axes.data(),
+                                   directions,
+                                   directions,
+                                   {axes.data(), directions, features},
+                                   std::nullopt,
+                                   {nullptr, 0, features},
+                                   mean_coefficients.data(),
+                                   19.25f,
+                                   rest.data(),
+                                   rest_norm};
+    std::vector<float> origins(rows * (features));
+    for (std::size_t c = 0; c < rows; ++c) {
+        for (std::size_t d = 0; d < directions; ++d)
+            origins[c * features + d] =
+                (planes ? centroids[c * directions + d] : 0) + (around_mean ? 0 : mean_coefficients[d]);
+        origins[c * features + directions] = static_cast<float>(rest_norm);
+    }
+    std::vector<std::uint8_t> codes(many * bytes);
+    std::vector<std::int64_t> owner(many), ids(many);
+    std::vector<float> decoded(many * features);
+    for (std::uint8_t& byte : codes) byte = static_cast<std::uint8_t>(random());
+    for (std::size_t i = 0; i < many; ++i) {
+        owner[i] = static_cast<std::int64_t>(random() % rows);
+        ids[i] = static_cast<std::int64_t>(i);
+        float* const row = decoded.data() + i * features;
+        std::copy(mean.begin(), mean.end(), row);
+        for (std::size_t d = 0; d < directions; ++d)
+            for (std::size_t b = 0; b < bytes && !planes; ++b)
+                row[d] += codebooks[(256 * b + codes[i * bytes + b]) * directions + d];
+        unsigned left = codes[i * bytes];
+        for (std::size_t j = directions; j-- != 0 && planes; left >>= 2) {
+            const auto d = static_cast<std::size_t>(owners[j]);
+            row[d] += centroids[static_cast<std::size_t>(owner[i]) * directions + d] + levels[d * 8 + 4 + left % 4];
+        }
+    }
+    const CodeFormat format = planes
+                                  ? CodeFormat(RegroupedBits{1, directions, owners, depths},
+                                               ReconstructionLevels{levels.get(), directions, 8}, origins.data(), rows)
+                                  : CodeFormat(codebooks.get(), bytes, directions, origins.data());
+    const ScannedCodes run(format, {codes.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)},
+                           rows == 1 ? nullptr : owner.data(), simd);
+    ScannedRuns runs{projection, format};
+    runs.add(run);
+    std::vector<std::uint32_t> positions(many);
+    std::iota(positions.begin(), positions.end(), 0u);
+    std::vector<float> near(count * k);
+    std::vector<std::int64_t> found(count * k, -1);
+    scan(CodeItems{runs, positions.data(), ids.data(), many, simd}, CodeQueries<float>{projection, queries.get(), simd},
+         count, metric, {k, near.data(), found.data()}, simd, 2);
+    ExactDistances exact(metric, features, Simd::portable);
+    for (std::size_t q = 0; q < count; ++q) {
+        std::vector<float> expected;
+        DoubleRow query;
+        query.read(queries.get() + q * features, features, metric);
+        for (std::size_t i = 0; i < many; ++i) {
+            exact.set(decoded.data() + i * features);
+            expected.push_back(static_cast<float>(exact.from(query)));
+        }
+        std::sort(expected.begin(), expected.end());
+        for (std::size_t i = 0; i < k; ++i) {
+            CHECK((found[q * k + i] >= 0) == (i < many));
+            if (i < many) CHECK(std::abs(near[q * k + i] - expected[i]) <= 1e-4f * (1 + std::abs(expected[i])));
+        }
+    }
+}
+
 int main() {
     std::mt19937 random(1);
     for (const Simd simd : available_simd()) {
@@ -96,6 +183,11 @@ int main() {
             for (const std::size_t count : {1, 3, 14})
                 for (const std::size_t many : {1, 40, 1100})
                     for (const float shift : {0.0f, 1000.0f}) check_scan(simd, metric, 19, count, many, shift, random);
+        for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner})
+            for (const std::size_t centroids : {0, 1, 3})
+                for (const std::size_t count : {1, 14})
+                    for (const std::size_t many : {3, 70, 1100})
+                        check_codes(simd, metric, centroids, count, many, random);
     }
     print_simd("scan");
 }
