@@ -80,7 +80,7 @@ def make_index(folder: Path, seed: int, coder: nc.Coder = CODER) -> Path:
     index = nc.Index(coder, vectors="int8", graph=isinstance(coder, nc.LinearCoder))
     index.add(ITEMS[order[:280]], attributes=attributes_of(order[:280]))
     index.compact()
-    index.save(folder)
+    index.save(folder, memory="codes")  # with the nodes of its graph
     with nc.Index.open(folder, mode="a") as writer:
         writer.add(ITEMS[order[280:]], attributes=attributes_of(order[280:]))
         writer.remove([3, 290])
