@@ -5,8 +5,9 @@
     python tools/sanitized.py thread                   threads that share indexes and coders (tests/torture/races.py)
 
 `address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` is ThreadSanitizer. The first report ends a
-process; what they say is in `build/address/report.*`, as processes of tests keep it to themselves. The
-interpreter and NumPy are not instrumented, but their allocations are, and so are their locks.
+process; what AddressSanitizer says is in `build/address/report.*`, as processes of tests keep it to themselves, and the
+other prints to stderr, which tests do not capture here. The interpreter and NumPy are not instrumented, but their
+allocations are, and so are their locks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ OPTIONS = {
     # Python keeps memory to the end, and tests request more than there is: such an allocation returns null.
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=8192:"
     "alloc_dealloc_mismatch=0:verify_asan_link_order=0:log_path={build}/report",
-    "UBSAN_OPTIONS": "print_stacktrace=1:log_path={build}/report",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
     # A forked child may not start threads under ThreadSanitizer, unless it is allowed to die of it.
     "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0:second_deadlock_stack=1:suppressions={build}/suppressions",
     "PYTHONMALLOC": "malloc",  # so that small objects have bounds too
@@ -65,7 +66,7 @@ def main() -> None:
         command = [sys.executable, "-m", "tests.torture.races", *given]
     else:
         files = [] if any((ROOT / one).exists() for one in given) else TESTED
-        command = [sys.executable, "-m", "pytest", "-k", LIMITED, *given, *files]
+        command = [sys.executable, "-m", "pytest", "-s", "-k", LIMITED, *given, *files]
     run = subprocess.run([*without_randomization(), *command], cwd=ROOT, env=environment(kind, package), check=False)
     sys.exit(run.returncode)
 
