@@ -52,7 +52,7 @@ class RegroupedDecoder {
       public:
         Words(const RegroupedDecoder& decoder, Simd simd)
             : bytes_(decoder.bytes_),
-              count_((bytes_ + 3) / 4),
+              count_(std::max<std::size_t>((bytes_ + 3) / 4, 1)),  // directions without bits read a word too
               panels_{Panel(count_, simd), Panel(count_, simd)},
               rows_(Panel::kRows * count_) {}
 
@@ -61,7 +61,7 @@ class RegroupedDecoder {
                 const float* rows[Panel::kRows];
                 for (std::size_t r = 0; r < Panel::kRows; ++r, ++codes) {
                     float* const row = rows_.data() + r * count_;
-                    std::memcpy(row, *codes, bytes_);
+                    if (bytes_ != 0) std::memcpy(row, *codes, bytes_);
                     rows[r] = row;
                 }
                 panel.pack(rows);

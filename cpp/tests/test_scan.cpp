@@ -171,9 +171,24 @@ static void check_codes(Simd simd, Metric metric, std::size_t centroid_count, st
     }
 }
 
+// Equal items have codes without bits, which decode to the levels of directions without bits.
+static void check_codes_without_bits(Simd simd) {
+    const float levels[] = {0, 1.5f, 0, -2}, shared[] = {10, 20};  // (directions, stride), (directions)
+    const RegroupedDecoder decoder(RegroupedBits{}, ReconstructionLevels{levels, 2, 2});
+    RegroupedDecoder::Words words(decoder, simd);
+    const std::uint8_t* codes[RegroupedDecoder::kCodes] = {};
+    words.read(codes);
+    Panel panels[2] = {Panel(2, simd), Panel(2, simd)};
+    decoder.decode(words, RegroupedDecoder::kCodes, shared, panels, simd);
+    for (Panel& panel : panels)
+        for (std::size_t lane = 0; lane < Panel::kRows; ++lane)
+            CHECK(panel.line(0)[lane] == 11.5f && panel.line(1)[lane] == 18);
+}
+
 int main() {
     std::mt19937 random(1);
     for (const Simd simd : available_simd()) {
+        check_codes_without_bits(simd);
         for (const std::size_t features : {1, 3, 16, 37, 100})
             for (const std::size_t count : {1, 2, 5, 13, 31}) {
                 check_panels(simd, features, count, random);
