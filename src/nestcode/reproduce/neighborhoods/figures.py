@@ -30,7 +30,7 @@ def figure_grids(images: Images, codes: Codes, lengths: Mapping[int, Sequence[in
         family = tree.nested(codes[query])
         for length in own:
             label = f"$N_{{{length}}}$: {family.count[length]:,}"
-            _draw_row(next(axes), images, query if length == own[0] else None, family[length].ids, label)
+            _draw_row(next(axes), images, query if length == own[0] else None, np.sort(family[length].ids), label)
     return figure
 
 
