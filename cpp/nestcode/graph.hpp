@@ -216,7 +216,7 @@ class GraphQueries {
         // Without biases nothing but the entries bounds the scale. None is clipped: norms are added later, so the
         // nearest items do not have the least products.
         for (std::size_t q = 0; q < count; ++q) {
-            fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 0, Metric::inner,
+            fill_tables(*projection_.groups, coefficients_.data() + q * projection_.directions->count, 0, Metric::inner,
                         tables_, batch_[q].tables, false);
             batch_[q].tie = std::sqrt(static_cast<float>(projection_.groups->size())) / (2 * batch_[q].tables.scale);
         }
