@@ -39,10 +39,8 @@ NS_PER_WALK = 25000.0  # the same
 NS_PER_SCAN = 12000.0  # the same
 LISTS_WIDENED = 6.0  # times the planned cost of lists is what default searches take, as they probe and rerank more
 
-LIST_CANDIDATES, LIST_CANDIDATES_SHARE = (
-    10_000,
-    50,
-)  # items, and of every 50 one more, that lists estimate
+LIST_CANDIDATES = 10_000  # items that lists estimate by default,
+LIST_CANDIDATES_SHARE = 50  # and one more for each of this number of items
 GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
 RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked by default: for each hit, and at least
 RERANKED_FIRST_PER_HIT = 4  # candidates that are reranked first, where the search decides whether to rerank more
