@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
     if inspect.ismodule(value) or (inspect.isclass(value) and issubclass(value, Exception)):
         return  # the names of a module are tested themselves; one example serves all errors
     assert ">>>" in documentation, f"{name} has no example"
+
+
+def test_every_public_name_has_a_user(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["surface.py"])
+    runpy.run_path(str(Path(__file__).parents[1] / "tools" / "surface.py"), run_name="__main__")
+    *idle, total = capsys.readouterr().out.splitlines()
+    assert total.endswith("public names")
+    assert idle == [], "remove these names, or show on a page who needs them"
 
 
 def test_everything_public_is_exported() -> None:

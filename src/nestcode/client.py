@@ -29,7 +29,7 @@ from nestcode.search.request import Rank
 from nestcode.search.scorer import SearchMetric
 from nestcode.wire import ARROW, CODES, FLOAT32, HITS, MISSING, pack_items, unpack_hits, unpack_names, unpack_table
 
-__all__ = ["Client", "RemoteStream", "merge"]
+__all__ = ["Client", "RemoteStream"]
 
 ROWS, BODY = 4096, 64 << 20  # rows and bytes of a request, unless the server states other limits
 HITS_OF_A_QUERY = 1000  # unless the server states another limit

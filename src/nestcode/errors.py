@@ -1,14 +1,14 @@
-"""The errors Nestcode raises on purpose.
+"""The errors that Nestcode raises on purpose.
 
 NestcodeError
 ├── InvalidInput (ValueError)    a value breaks a rule; the message names the rule, the value, the remedy
 │   ├── NotFitted (AttributeError)   a coder or model was used before fit
-│   └── NotNumeric (TypeError)       data of objects that are no numbers
-├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
+│   └── NotNumeric (TypeError)       data contain objects that are not numbers
+├── DamagedFile (ValueError)     a file is truncated, changed, foreign or newer than this version
 ├── Diverged (ArithmeticError)   training diverged: the loss is NaN or infinite
 ├── OutOfMemory (MemoryError)    a batch or a file exceeds the memory; the message names the remedy
 ├── Unavailable (ConnectionError)  a server or another process of a run does not answer, or answers that it cannot
-└── MissingExtra (ImportError)   an optional dependency is missing; the message holds the pip command
+└── MissingExtra (ImportError)   an optional dependency is missing; the message has the pip command
 
 >>> import nestcode as nc
 >>> try:
@@ -26,6 +26,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
+__all__ = [
+    "DamagedFile",
+    "Diverged",
+    "InvalidInput",
+    "MissingExtra",
+    "NestcodeError",
+    "NotFitted",
+    "NotNumeric",
+    "OutOfMemory",
+    "Unavailable",
+]
+
 
 class NestcodeError(Exception):
     """The root of all errors that Nestcode raises on purpose."""
@@ -36,7 +48,7 @@ class InvalidInput(NestcodeError, ValueError):
 
 
 class NotFitted(InvalidInput, AttributeError):
-    """A coder or model was used before `fit`; a `NotFittedError` of scikit-learn too, where that is loaded."""
+    """A coder or model was used before `fit`; also a `NotFittedError` if scikit-learn is loaded."""
 
     def __new__(cls, *args: object) -> Self:  # noqa: D102
         other = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)

@@ -12,9 +12,9 @@ import pytest
 
 from nestcode import Codes, Index, LinearCoder
 from nestcode.arrays import Floats
-from nestcode.client import Client, _Rows, merge
+from nestcode.client import Client, _Rows
 from nestcode.errors import InvalidInput, Unavailable
-from nestcode.search.hits import Hits
+from nestcode.search.hits import Hits, merge
 from nestcode.serve import Limits, Service, app, create_app, in_thread
 from nestcode.wire import CODES, FLOAT32
 from tests.serve.conftest import FEATURES, WIDTH, wait_for
