@@ -1,5 +1,6 @@
 """The application: registers the commands, and turns errors into one line and an exit status."""
 
+import inspect
 import io
 import os
 import select
@@ -107,6 +108,10 @@ for panel, command, example in (
     app.command(epilog=f"Example: nestcode {example}", rich_help_panel=panel)(command)
 app.add_typer(index.index, name="index", rich_help_panel="Search")
 app.add_typer(images.images, name="images", rich_help_panel="Streams")
+for group in (app, index.index, images.images):
+    for registered in group.registered_commands:  # Typer keeps the line breaks of docstrings
+        paragraphs = inspect.cleandoc(registered.callback.__doc__ or "").split("\n\n")
+        registered.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _print_version(wanted: bool) -> None:

@@ -56,8 +56,8 @@ def evaluate(
 ) -> None:
     """Measure the recall@k of an index by queries that are not in it.
 
-    The true neighbors are those of an exhaustive search by vectors: --vectors, --exact, or those that the index stores.
-    Without any it is a search by codes, and recall shows only what probing few lists misses.
+    An exhaustive search defines the true neighbors. It compares vectors: --vectors, --exact, or the stored vectors.
+    Without vectors it compares codes, and recall shows only the loss by probing few lists.
     """
     from nestcode.index import Index
 

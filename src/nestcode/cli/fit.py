@@ -36,18 +36,16 @@ def fit(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto compares cell and linear on held-out items; with --goal codes also residual, and with --goal "
-            "distortion also residual and adaptive. "
-            "rotation needs no training. With PyTorch: refined (a learned decoder of linear, residual or adaptive "
-            "bits), implicit (residual bits by codebooks that a network adapts), autoencoder (the paper's), "
-            "supervised (by --labels)."
+            help="auto compares coders on held-out items by --goal. rotation needs no training. With PyTorch: refined "
+            "(linear, residual or adaptive bits with a learned decoder), implicit (codebooks by a network), "
+            "autoencoder (the paper's), supervised (needs --labels)."
         ),
     ] = "auto",
     goal: Annotated[
         Goal,
         typer.Option(
-            help="What --kind auto compares: recall@10 (search; codes where no vectors are stored) or squared error "
-            "(distortion); graph takes linear, for nestcode index build --graph."
+            help="What --kind auto optimizes: recall@10 of an index with vectors (search) or without (codes), or "
+            "squared error (distortion). graph selects linear, for nestcode index build --graph."
         ),
     ] = "search",
     labels: Annotated[

@@ -71,7 +71,7 @@ def build(
         bool,
         typer.Option(
             "--graph",
-            help="Build a graph, for faster searches in more memory; needs a linear or rotation coder, 4,096 items.",
+            help="Build a graph: faster searches in more memory. Needs a linear or rotation coder and 4,096 items.",
         ),
     ] = False,
     codes: AreCodes = False,

@@ -72,9 +72,9 @@ def serve(
 ) -> None:
     """Serve an index and streams over HTTP, with an explorer page at /.
 
-    A commit by another process is picked up within a second. Ctrl-C or SIGTERM finish the requests that have begun.
-    With --ray, replicas on a cluster search the parts of a sharded index. Where --parts is a link, let it lead to
-    another generation of parts: requests go there once its replicas answer.
+    The server shows commits of other processes within a second. On Ctrl-C or SIGTERM it finishes running requests.
+    With --ray, replicas on a cluster search the parts of a sharded index. If --parts is a link, point it to a new
+    generation of parts: requests go there once its replicas answer.
     """
     if (ray is None) != (parts is None):
         raise typer.BadParameter("--ray and --parts belong together: give the address of a cluster and a folder")
