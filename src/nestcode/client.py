@@ -1,7 +1,7 @@
 """`Index.search` over HTTP: the client of `nestcode serve`. Streams are read by `RemoteStream` (remote_stream.py).
 
-A `Client` has the methods of an `Index` that a server offers, with the same arguments, so code switches by one line. Of
-several servers each holds a part of the items; their answers are merged to those of one index.
+A `Client` has the methods of `Index` that a server offers, with the same arguments, so code switches by one line.
+Several servers hold parts of the items, and the client merges their answers to those of one index.
 """
 
 import json
@@ -281,7 +281,7 @@ class Client:
         return list(self._pool.get().map(request, self._servers))
 
     def _read_about(self) -> dict[str, Any]:
-        """Return what the servers say of their index."""
+        """Return the servers' descriptions of their index."""
         about = self._each(_Server.info)
         if any((one.get("width"), one.get("coder")) != (about[0].get("width"), about[0].get("coder")) for one in about):
             raise InvalidInput(
@@ -295,7 +295,7 @@ class Client:
         return about[0] | {"limits": least}
 
     def _with_rows(self, queries: Codes | ArrayLike, request: Callable[["_Rows"], Result]) -> Result:
-        """Return the answer to a request; where servers have another index since, to one that is made for that."""
+        """Return the answer to a request; if servers have another index since, make the request for that one."""
         before = self._about
         try:
             return request(_Rows.of(queries, before))
@@ -411,7 +411,7 @@ class _Server:
         self._http = PerProcess(make, httpx.Client.close)
 
     def info(self) -> dict[str, Any]:
-        """Return what the server says of itself."""
+        """Return the server's description of itself."""
         about: dict[str, Any] = self._checked(lambda: self._http.get().get("/v1/info")).json()
         return about
 
@@ -428,7 +428,7 @@ class _Server:
             ) from None
 
     def attributes(self, request: dict[str, Any]) -> tuple[Ids, Any]:
-        """Return the items that the server has of some, and their attributes."""
+        """Return which of some items the server has, and their attributes."""
         body = self.post("/v1/attributes", json=request, accept=ARROW)
         try:
             return unpack_table(body)
@@ -520,7 +520,7 @@ def _names_of(columns: Sequence[str] | str) -> list[str]:
 
 
 def _name_of(joined: dict[str, Any]) -> str:
-    """Return what makes a request large, for an error."""
+    """Return the name of the large part of a request, for an error."""
     wanted = joined.get("filter")
     return "attributes" if wanted is None else "this filter" + (f" of {len(wanted):,} ids" * isinstance(wanted, list))
 

@@ -28,7 +28,7 @@ def check_address(url: str) -> str:
 
 
 def error_of(url: str, answer: Any) -> Exception:
-    """Return the error of an answer that is none."""
+    """Return the error that an answer reports."""
     try:
         message = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
@@ -49,14 +49,14 @@ def headers_of(token: str | None) -> dict[str, bytes]:
 
 
 class PerProcess(Generic[Result]):
-    """What each process opens for itself: after a fork, two would read each other's answers from one connection."""
+    """A connection for each process: after a fork, two would read each other's answers from one connection."""
 
     def __init__(self, make: Callable[[], Result], close: Callable[[Result], None]) -> None:
         self._make, self._close = make, close
         self._opened: tuple[int, Result] | None = (os.getpid(), make())
 
     def get(self) -> Result:
-        """Return what this process has opened."""
+        """Return the connection of this process."""
         if self._opened is None:
             raise InvalidInput("this client was closed: make another")
         if self._opened[0] != os.getpid():

@@ -1,4 +1,4 @@
-"""Streams on web servers, read by Range requests as far as they are wanted."""
+"""Prefixes of streams on web servers, read by Range requests."""
 
 from functools import partial
 from typing import Any, Self
@@ -11,16 +11,16 @@ __all__ = ["RemoteStream"]
 
 
 def _tag_of(answer: Any) -> str | None:
-    """Return what tells versions of a file apart."""
+    """Return the tag that identifies a version of a file."""
     tag: str | None = answer.headers.get("etag") or answer.headers.get("last-modified")
     return tag
 
 
 class RemoteStream:
-    """A stream on a web server, read as far as it is wanted.
+    """A stream on a web server, of which you read a prefix.
 
-    Each `read` requests the next bytes. A server that ignores the header Range and sends the whole file is read as far
-    as wanted, and the connection closed.
+    Each `read` requests the next bytes. If a server ignores the header Range and sends the whole file, `read` stops
+    after the requested bytes and closes the connection.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -52,7 +52,7 @@ class RemoteStream:
         self._tag: str | None = None  # of the version that was read first
 
     def read(self, count: int) -> bytes:
-        """Return the next `count` bytes: fewer where the stream ends or the connection breaks, none after its end."""
+        """Return the next `count` bytes: fewer if the stream ends or the connection breaks, none after its end."""
         first = self.position
         last = first + check_int(count, "count", least=1) - 1
         headers = {"Range": f"bytes={first}-{last}"}

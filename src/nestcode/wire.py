@@ -1,6 +1,7 @@
 """The binary bodies of HTTP requests and answers, which the server and the client share.
 
-All values are little-endian, without a header: the media type says what they are, the server's index how long a row is.
+All values are little-endian, without a header: the media type names their kind, and the server's index the length of a
+row.
 """
 
 from collections.abc import Sequence

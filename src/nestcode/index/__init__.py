@@ -1,6 +1,6 @@
 """Indexes: the paper's prefix tree, and one that can be changed, saved and searched while it changes.
 
-What a write does, in the words of storage engines (an LSM-tree):
+A write, in the words of storage engines (an LSM-tree):
 
     add ──▶ write buffer ──flush──▶ segment ──compaction──▶ larger segment      buffer.py, segment.py, compaction.py
     remove ──▶ tombstone in a segment, or out of the buffer                     segment.py
@@ -11,9 +11,9 @@ What a write does, in the words of storage engines (an LSM-tree):
              ▼
     commit ──▶ new files, then the manifest, atomically                         store.py, manifest.py
 
-`Index` (index.py) composes these; what it answers (reader.py) comes from a snapshot and a searcher (`nestcode.search`).
-The prefix tree (tree.py) is a sorted array of codes; a snapshot's runs are searched as a forest of them. Whether an
-index still suits its items is health.py's.
+`Index` (index.py) composes these; its answers (reader.py) come from a snapshot and a searcher (`nestcode.search`). The
+prefix tree (tree.py) is a sorted array of codes; a snapshot's runs are searched as a forest of them. Whether an index
+still suits its items is health.py's.
 """
 
 from nestcode.index.health import Health

@@ -1,4 +1,4 @@
-"""Whether an index still suits its items: recall of stored items, growth since it was chosen, drift of the data."""
+"""The health of an index: recall of stored items, growth since it was chosen, drift of the data."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,7 +64,7 @@ class Health:
 
 
 def check_health(index: "Index", k: int, target: float, queries: int, seed: int) -> Health:
-    """Return what is wrong with an index, and the call that mends it."""
+    """Return the problems of an index, each with the call that fixes it."""
     count, coder, problems = len(index), index.coder, []
     stored = index.vector_type is not None and count > 1
     recall, standard_error, error = None, 0.0, None

@@ -56,7 +56,7 @@ class Index(IndexReader):
     >>> len(index), 7 in index
     (999, False)
 
-    With a coder it takes vectors:
+    With a coder it accepts vectors:
 
     >>> from nestcode import LinearCoder
     >>> X = rng.standard_normal((500, 8))
@@ -65,7 +65,7 @@ class Index(IndexReader):
     >>> index.neighborhood(X[3], size=1).ids
     array([1003])
 
-    It can store the vectors too, beside their codes; searches then rerank by the vectors:
+    If it stores the vectors too, searches rerank by them:
 
     >>> index = Index(LinearCoder(width=32).fit(X), vectors="float16")
     >>> index.add(X)
@@ -198,8 +198,8 @@ class Index(IndexReader):
         self._store = store  # where it was opened
         self._saved: dict[str, dict[str, Any] | None] = {}  # manifests of saves, by folder
         self.choice: Choice | Selection | None = None if start.coder is None else start.coder.selection_
-        self._behind = False  # what was read last is not shown yet: reading failed, or a fork came between
-        self._committed = snapshot, start  # the last one, where there is a store
+        self._behind = False  # the last commit is read, but not shown: reading failed, or a fork came between
+        self._committed = snapshot, start  # the last commit, if there is a store
 
     # writes
 
@@ -368,7 +368,7 @@ class Index(IndexReader):
     def compact(self) -> None:
         """Merge all segments into one without the removed items, and build its graph if the index has graphs.
 
-        Searches go on meanwhile.
+        Searches continue meanwhile.
         """
         self._check_writable()
         self._live.compact()
@@ -382,9 +382,9 @@ class Index(IndexReader):
         >>> index.codes([0, 1])
         Codes(2 items of 2 bits: 01, 11)
 
-        Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay,
-        and so does what `tune` chose for the longer codes: tune again for as much recall. Running searches keep the
-        bits that they began with; files keep all bits until `commit()`.
+        Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay.
+        The effort that `tune` chose for the longer codes stays too: tune again to reach the same recall. Running
+        searches keep the bits that they began with; files keep all bits until `commit()`.
         """
         width = check_int(width, "width", least=1)
         if width > self.width:
@@ -406,10 +406,10 @@ class Index(IndexReader):
                 one.graph.mapped.unmap_pages()
 
     def _blind_to(self, ids: Ids) -> Index:
-        """Return a reader of the same items in whose graphs these lead nowhere, as queries that were never indexed.
+        """Return a reader whose graphs do not lead to these items, so that they serve as new queries.
 
-        A walk for a stored item ends at the item's own record, whose neighbors are those that it looks for. What this
-        returns shares all arrays but the neighbors, and is only searched.
+        A walk for a stored item ends at the item's own record, which lists the neighbors that it looks for. The reader
+        shares all arrays except the neighbors.
         """
         contents = self._contents()[1]
         segments = (
@@ -526,19 +526,19 @@ class Index(IndexReader):
         3
 
         Args:
-            path: a folder, or several folders that are read as one sharded index, or one folder that holds these as
-                `part-…`, such as `merge_shards` writes: its parts were built separately, with one coder and distinct
-                ids. The results are those of one index with all items; with graphs recall can be
-                higher, because each part has its own walk. `open` does not compare the ids of the parts: if several
-                parts have the same id, searches can return it several times, and `verify()` raises.
+            path: a folder; or several folders that are read as one sharded index; or one folder with parts (`part-…`),
+                as `merge_shards` writes it. Parts have the same coder and distinct ids. The results are those of one
+                index with all items; with graphs recall can be higher, because each part has its own walk. `open` does
+                not compare the ids of the parts: if several parts have the same id, searches can return it several
+                times, and `verify()` raises.
             mode: "r" opens a reader. There may be any number of readers; each sees the snapshot that it opened until
                 `refresh()`. "a" opens the only writer: `commit()` makes changes durable, and `close()` or leaving the
                 `with` block lets another process write.
-            memory: the arrays to load into memory at once: "all", or "codes" for the arrays that searches estimate
-                distances by. Vectors then stay in files and are read for reranking. A graph that was saved with
-                `memory="codes"` is walked in its file, and each visit of a node reads a block of 4 KiB. Other graphs
-                give way to inverted lists; a commit of a writer with `memory="codes"` writes their nodes. By default
-                the operating system decides which pages stay in memory.
+            memory: the arrays to load into memory at once: "all", or "codes" for the arrays from which searches
+                estimate distances. Vectors then stay in files and are read for reranking. A graph that was saved with
+                `memory="codes"` is walked in its file, and each visit of a node reads a block of 4 KiB. Without such a
+                file, searches use inverted lists; a commit of a writer with `memory="codes"` writes it. By default the
+                operating system decides which pages stay in memory.
 
         """
         if mode not in ("r", "a"):
@@ -576,9 +576,9 @@ class Index(IndexReader):
         ...     len(reader), reader.refresh(), len(reader), reader.refresh()
         (0, True, 2, False)
 
-        Segments that did not change stay as they are, with what searches prepared of them. An effort that this reader
-        chose itself, by `tune` or by assignment, stays. A writer sees its own changes at once, and nobody else commits:
-        False, unless a copy was restored under it, which it goes on with. It must have no changes of its own then.
+        Unchanged segments keep the arrays that searches prepared. An effort that this reader chose, by `tune` or by
+        assignment, stays. A writer sees its own changes at once, so it gets False, unless somebody restored a copy of
+        the folder: the writer then continues with the copy, and must have no changes of its own.
         """
         if self._store is None:
             raise InvalidInput("this index is in memory, where nobody else changes it: refresh is for Index.open(path)")
@@ -594,7 +594,7 @@ class Index(IndexReader):
         return True
 
     def _read_again(self, store: Store) -> Snapshot:
-        """Return the snapshot of the commit in the folder, and take up what belongs to it, while writers wait."""
+        """Return the snapshot of the folder's last commit, and adopt its settings, while writers wait."""
         if store.writable and self._live.written is not self._committed[0]:
             raise InvalidInput(
                 f"{store.path} holds another commit than this writer's last one, and the writer has changes: "
@@ -634,7 +634,7 @@ class Index(IndexReader):
         ...         len(index)
         0
 
-        A commit that failed keeps its changes in memory: commit again once its cause is mended, or roll back.
+        A failed commit keeps its changes in memory: commit again after you have removed the cause, or roll back.
         """
         if self._store is None:
             raise InvalidInput("this index is in memory and has no commit: rollback is for Index.open(path, mode='a')")
@@ -691,7 +691,7 @@ class Index(IndexReader):
         raise InvalidInput("an index is not copied or pickled: save(path) it, and Index.open(path) where it is wanted")
 
     def _contents(self) -> tuple[Snapshot, Commit]:
-        """Flush the buffer, and return the snapshot and what a commit of it holds."""
+        """Flush the buffer, and return the snapshot and its commit."""
         found: list[tuple[Snapshot, Commit]] = []
 
         def flush(snapshot: Snapshot) -> Snapshot:

@@ -5,8 +5,8 @@
              a graph; and whole codes where no vectors rerank. All else in files: also the nodes of graphs
     None     everything in mapped files; the system caches what fits in memory
 
-What stays in files is read only for the last few candidates of a search, in batches, and for the nodes that a walk
-visits, a block each.
+Arrays in files are read only for the last few candidates of a search, in batches, and for the nodes that a walk visits,
+one block each.
 """
 
 from collections.abc import Collection
@@ -57,7 +57,7 @@ class Memory:
 
 
 def drop_pages(index: "IndexReader") -> None:
-    """Let go of what searches have read of the mapped files of an index; the next search reads it again."""
+    """Drop the pages that searches have read from the mapped files of an index; the next search reads them again."""
     for one in index._live.current.segments:
         graph = [] if one.graph is None else one.graph.mapped.values()
         for mapped in (*one.segment.mapped.values(), *graph):

@@ -1,4 +1,4 @@
-"""What an index answers: its contents, neighborhoods by prefix and searches by distance."""
+"""The reading half of an index: its contents, neighborhoods by prefix and searches by distance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class IndexReader:
 
     @property
     def coder(self) -> Coder | None:
-        """The coder that the index was made with, as it was then."""
+        """The coder of the index: a copy from the time it was passed."""
         return self._coder
 
     @coder.setter
@@ -51,7 +51,7 @@ class IndexReader:
 
     @property
     def graph(self) -> bool:
-        """Whether large segments get graphs, by which they are searched."""
+        """Whether large segments get graphs for searches."""
         return self._searcher.graphs
 
     @graph.setter
@@ -99,7 +99,7 @@ class IndexReader:
         return bool(self.contains(np.array([item]))[0])
 
     def contains(self, ids: ArrayLike) -> NDArray[np.bool_]:
-        """Return which ids are of items.
+        """Return which ids are in the index.
 
         >>> from nestcode import Index
         >>> index = Index(width=2)
@@ -156,7 +156,7 @@ class IndexReader:
 
     @property
     def vector_type(self) -> VectorType | None:
-        """How vectors are stored: "float32", "float16", "int8", or None for not at all."""
+        """The type of stored vectors, "float32", "float16" or "int8"; None if the index stores none."""
         return None if self._vector_format is None else self._vector_format.dtype
 
     def vectors(self, ids: ArrayLike) -> Floats:
@@ -204,7 +204,7 @@ class IndexReader:
     # filters
 
     def filter(self, wanted: Filtering) -> Filter:
-        """Prepare a filter for many searches, which then do not evaluate it again.
+        """Prepare a filter for many searches.
 
         >>> from nestcode import Index
         >>> index = Index(width=3)
@@ -213,8 +213,8 @@ class IndexReader:
         >>> index.search(Codes.from_bits([[0, 0, 1]]), k=2, filter=wanted).ids
         array([[1, 3]])
 
-        The index evaluates the filter once for each segment, and after an addition for the new items only. Prepared ids
-        and masks do not allow later items that they do not name.
+        The index evaluates the filter once for each segment, and after an addition only for the new items. A prepared
+        condition allows later items that meet it; prepared ids and masks allow only the items that they name.
 
         Args:
             wanted: ids; a mask by id, with an entry for each id up to the largest that the index used; or a condition
@@ -360,7 +360,7 @@ class IndexReader:
 
         Args:
             queries: one vector, (n, features), or `Codes`. For one vector or `Code` the arrays have shape (k,).
-            k: the number of hits, at most 65,536. Where there are fewer items, ids are -1.
+            k: the number of hits, at most 65,536. If there are fewer items, the last ids are -1.
             candidates: the candidate budget. A search probes inverted lists, nearest first, until they hold this number
                 of items; on a graph it is the beam width (ef). More candidates raise recall and latency, and
                 `len(index)` makes the search exhaustive. The default is the choice of `tune`. Without `tune`, lists
@@ -449,8 +449,8 @@ class IndexReader:
         >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1)[0].ids
         array([0, 1])
 
-        Distances and the other arguments are those of `search`; as many are reranked as it takes. Items beyond the
-        candidate budget are not compared: `candidates=len(index)` finds all within the radius.
+        Distances and the other arguments are those of `search`. Items beyond the candidate budget are not compared:
+        `candidates=len(index)` finds all items within the radius.
         """
         snapshot = self._live.read()
         request = self._request(
@@ -484,10 +484,10 @@ class IndexReader:
         >>> round(index.evaluate(X[:100], k=5, exact=X).recall, 1)  # by codes alone
         0.7
 
-        The true neighbors are those of an exhaustive search by vectors: `exact`, or `vectors` where the search has them
-        too, or those that the index stores. Without vectors it is an exhaustive search by codes, and recall shows only
-        what probing few lists misses. Use queries that are not in the index: a stored query finds itself. The other
-        arguments are those of `search`: with a filter, the true neighbors are those among the items that it allows.
+        An exhaustive search defines the true neighbors. It compares vectors: `exact`, `vectors` or the stored vectors.
+        Without vectors it compares codes, and recall shows only the loss by probing few lists. Use queries that are not
+        in the index: a stored query finds itself. The other arguments are those of `search`; a filter applies to the
+        true neighbors too.
         """
         how: dict[str, Any] = {"rank": rank, "metric": metric, "vectors": vectors, "filter": filter}
         trials = self._trials(queries, k, exact, threads=threads, **how)
@@ -518,17 +518,17 @@ class IndexReader:
         >>> index.effort.candidates < 2000
         True
 
-        Recall must exceed the target by its standard error over the queries, so that other queries like these mostly
-        reach it too. More queries make the error smaller, and the searches faster.
+        Recall must exceed the target by its standard error over the queries, so that similar queries usually reach it
+        too. More queries make the error smaller and the searches faster.
 
-        Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index; that of a reader
-        holds until it is closed, also after `refresh`. It grows with the index: a larger one scores the same share of
-        its items; of graphs it is the same for any size, and measured once they are built. Where no search reaches the
-        target, a warning is given and the fastest is chosen that comes near the best. Of fewer than ten queries a
-        warning is given: their recall says little about the recall of new queries.
+        `evaluate` measures the recall. The choice is kept as `index.effort` and saved with the index; a reader keeps it
+        until it is closed, also after `refresh`. As the index grows, searches score the same share of its items; on
+        graphs, which `tune` waits for, they keep the same beam width. If no search reaches the target, `tune` warns and
+        chooses the fastest search near the best recall. It also warns about fewer than ten queries: their recall says
+        little about new queries.
 
-        An index of several folders is only read, so it forgets the choice: open each folder with mode="a", give it the
-        same `effort`, and commit.
+        An index of several folders cannot save the choice: open each folder with mode="a", assign the same `effort`,
+        and commit.
         """
         check_recall(target_recall)
         self._live.wait()
@@ -571,13 +571,13 @@ class IndexReader:
         filter: Filtering | None = None,  # noqa: A002
         **options: Any,
     ) -> Request:
-        """Return the checked request of a search; other options are those of `Request`."""
+        """Return the checked request of a search; see `Request` for other options."""
         stored = self._vector_format is not None
         allowed = EVERYTHING if filter is None else self._filter(snapshot, filter)
         return Request(self._coder, snapshot.width, queries, stored=stored, allowed=allowed, **options)
 
     def _filter(self, snapshot: Snapshot, wanted: Filtering, *, lasting: bool = False) -> Filter:
-        """Return a filter of the items of a snapshot, which was read before, or a lasting one of later items too."""
+        """Return a filter for the items of a snapshot, or a lasting filter that allows later items too."""
         if isinstance(wanted, Filter):
             return wanted
         if _is_condition(wanted):

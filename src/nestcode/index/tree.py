@@ -35,11 +35,11 @@ class TreeRun(Protocol):
 
     @property
     def mapped(self) -> MappedArrays:
-        """What is mapped from files."""
+        """The arrays that are mapped from files."""
 
 
 class Neighborhoods:
-    """The neighborhoods of several queries, or all the nested ones of one: arrays `length`, `count`, `offsets`, `ids`.
+    """Neighborhoods of several queries, or nested neighborhoods of one: arrays `length`, `count`, `offsets`, `ids`.
 
     >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]])
     >>> hoods = PrefixTree(codes).neighborhood(codes, size=2)
@@ -159,7 +159,7 @@ class Forest(_core.Forest):
     def _neighborhood(
         self, query: Codes, size: int | None, fraction: float | None, threads: int | None
     ) -> Neighborhood | Neighborhoods:
-        """Answer what the core leaves to Python: batches, fractions and errors."""
+        """Handle the calls that the core leaves to Python: batches, fractions and errors."""
         hoods = self.neighborhoods(query, size, fraction, threads)
         return hoods[0] if is_single(query) else hoods
 
@@ -191,10 +191,10 @@ class PrefixTree(Forest):
 
     `neighborhood(query, *, size=None, fraction=None, threads=1)` is the paper's retrieval: it follows the query's
     bits from the root and stops before the first neighborhood with fewer than `size` members (R in the paper), or
-    fewer than `fraction` of all items. `length` is how many bits the members share with the query, `count` how many
-    members there are, and `ids` are theirs, in the order of the tree; `np.sort` them where the order matters. If there
+    fewer than `fraction` of all items. `length` is the number of bits that the members share with the query, `count`
+    the number of members, and `ids` their ids in the order of the tree; `np.sort` them if the order matters. If there
     are fewer than `size` items, or too few share even the first bit, the neighborhood is the root: length 0 and every
-    item. One `Code`, as `codes[i]` is, gives a `Neighborhood`, and `Codes` give `Neighborhoods`.
+    item. One `Code`, such as `codes[i]`, gives a `Neighborhood`, and `Codes` give `Neighborhoods`.
 
     An `Index` can change and be saved; a `PrefixTree` cannot.
 

@@ -2,13 +2,13 @@
 
 In reading order, for your own model: `dropout.py` keeps a random prefix of a code (section 2 of the paper),
 `packing.py` drops tokens, `nesting.py` keeps other subsets of units, `sampling.py` draws lengths; `losses.py` averages
-a loss over truncations, exactly for linear decoders and by sampling for others, `contrastive.py` compares embeddings;
+a loss over truncations (exactly for linear decoders, else by sampling), `contrastive.py` compares embeddings;
 `quantize.py` turns tokens into codes, `adapter.py` orders frozen embeddings.
 
 The paper's models: `semilinear.py` is the autoencoder of section 3; `binarize.py` turns units into bits, `layers.py`,
 `network.py` and `autoencoder.py` are the deep networks of section 4; `classifier.py` is trained on labels, `images.py`
 has a convolutional encoder and random views, `refine.py` networks that refine decoded items, `implicit.py` codebooks
-that are functions of what is decoded. Training is in `nestcode.training`.
+that are functions of the decoded prefix. Training is in `nestcode.training`.
 """
 
 from nestcode.errors import import_extra

@@ -2,8 +2,8 @@
 
     frozen embeddings ──rotation, plus a correction by one hidden layer──▶ ordered embeddings ──truncate──▶ any length
 
-It is distilled from the embeddings themselves, without labels or the model that made them: at every length, items are
-to have the neighbors that they have at full length.
+It is distilled from the embeddings, without labels or their model: at every length, items should have the neighbors
+that they have at full length.
 """
 
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ class NestedAdapter(nn.Module):
 
         Args:
             X: the frozen embeddings; they are compared by cosine.
-            steps: of the optimizer, each with 512 items: minutes on a CPU, seconds on a GPU.
+            steps: of the optimizer, each with 512 items; they take minutes on a CPU, seconds on a GPU.
             lengths: the distribution of the kept length; by default half log-uniform and half uniform.
             temperature: of the neighbors at full length, in cosine: the lower, the more only the nearest count.
             lr: the highest learning rate.

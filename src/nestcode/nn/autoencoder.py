@@ -2,7 +2,7 @@
 
     X ──standardize──▶ z ──corrupt──▶ encoder ──▶ pre-activations ──▶ units or bits ──truncate──▶ decoder ──▶ ẑ ──▶ X̂
 
-The network alone; how it is trained is in `nestcode.training`, and `nestcode.AutoencoderCoder` is both.
+This is the network alone; `nestcode.training` trains it, and `nestcode.AutoencoderCoder` combines both.
 """
 
 from collections.abc import Sequence

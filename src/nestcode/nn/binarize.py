@@ -7,8 +7,8 @@
 A bit is to be 1 with probability β. Its threshold is the (1 − β)-quantile of the unit's pre-activation: after
 rectification many values are 0, and no threshold would have a share of β above it.
 
-In training, thresholds follow the quantiles without sorting: threshold += rate · spread · (share of ones − β). All that
-is taken from a batch are sums over its examples, so those of several micro-batches and processes add up.
+In training, thresholds follow the quantiles without sorting: threshold += rate · spread · (share of ones − β). The
+update needs only sums over the examples of a batch, so micro-batches and processes add up.
 """
 
 from collections.abc import Callable, Iterable
@@ -75,10 +75,11 @@ def straight_through(
             [-0.1409],
             [-0.0100]])
 
-    A straight-through estimator for a threshold that is a quantile: it moves with the examples near it, and if all of
-    them move alike, no bit changes. So the common part of the gradient, a mean over the batch weighted by the nearness
-    to the threshold, is subtracted. Without this, a unit that would profit from more ones than β allows would drift
-    away from its threshold and learn nothing else. A single example gets no gradient: use batches of dozens.
+    This is a straight-through estimator for a threshold that is a quantile: the threshold moves with the examples near
+    it, and if all of them move alike, no bit changes. So the common part of the gradient, a mean over the batch
+    weighted by the nearness to the threshold, is subtracted. Without this, a unit that would profit from more ones than
+    β allows would drift away from its threshold and learn nothing else. A single example gets no gradient: use batches
+    of dozens.
     """
     out: Tensor = _StraightThrough.apply(bits, pre, threshold, spread, steepness)  # type: ignore[no-untyped-call]
     return out

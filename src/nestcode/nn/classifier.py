@@ -1,4 +1,4 @@
-"""The ordered classifier: nested dropout with labels, so that the first bits tell classes apart best.
+"""The ordered classifier: nested dropout with labels, so that the first bits separate classes best.
 
     X ──standardize──▶ z ──corrupt──▶ encoder ──▶ pre-activations ──▶ bits ──truncate──▶ head ──▶ logits
 

@@ -1,7 +1,7 @@
 """Losses of embeddings that are compared with each other: contrastive, and distillation of long prefixes into short.
 
-Both compare all examples of a batch, so `NestedLoss` wraps them with `together=True`: one length for all. They take the
-length from it, because short prefixes need another temperature than long ones: their similarities spread more.
+Both losses compare all examples of a batch, so `NestedLoss` wraps them with `together=True`: one length for all
+examples. It passes them the length, because similarities of short prefixes spread more and need another temperature.
 
     NestedLoss(InfoNCE(), LogUniform(), together=True)(views)                  # (2, n, width): queries, positives
     NestedLoss(PrefixDistillation(), LogUniform(), together=True)(code, teacher)
@@ -60,7 +60,7 @@ class Temperature(nn.Module):
 
 
 class InfoNCE(nn.Module):
-    """The contrastive loss: among all positives and negatives of a batch, a query is to find its own.
+    """The contrastive loss: among all positives and negatives of a batch, a query should find its own positive.
 
     >>> queries = torch.eye(3)
     >>> round(float(InfoNCE(temperature=0.1)(torch.stack([queries, queries]))), 4)
@@ -174,7 +174,7 @@ class NestedRankingLoss(nn.Module):
 
 
 def _log_neighbors(rows: Tensor, temperature: Tensor | float) -> Tensor:
-    """Return the log-softmax of the cosine similarities to the others, (n, width) -> (n, n - 1)."""
+    """Return the log-softmax of the cosine similarities to the other rows, (n, width) -> (n, n - 1)."""
     n = len(rows)
     rows = functional.normalize(rows, dim=1)
     similarity = rows @ rows.T / temperature

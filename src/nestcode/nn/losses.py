@@ -1,4 +1,4 @@
-"""The expected loss over truncations of the code: exact for linear decoders, sampled for others."""
+"""The expected loss over truncations of the code: exact for linear decoders, otherwise sampled."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce

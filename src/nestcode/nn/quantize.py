@@ -32,7 +32,7 @@ class Quantizer(nn.Module, ABC):
     >>> quantizer.width
     5
 
-    Subclasses quantize, number their symbols, and decode ranges of numbers: what leading bits leave open.
+    Subclasses quantize, number their symbols, and decode ranges of numbers, because leading bits leave a range open.
     """
 
     _symbol: Tensor  # (width,): which of the tokens * symbols a bit belongs to

@@ -1,4 +1,4 @@
-"""Refiners: networks that improve what the first bits of a code decode to, conditioned on how many there are.
+"""Refiners: networks that improve decoded prefixes, conditioned on their length.
 
     bits ──base coder──▶ x̂ ──refiner(x̂, length)──▶ x̂ + correction
 

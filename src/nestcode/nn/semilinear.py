@@ -233,7 +233,7 @@ class SemiLinearAutoencoder(nn.Module):
             self._store(weight / scale, bias, decoder * scale, decoder_bias * scale, mean)
 
     def _store(self, weight: Tensor, bias: Tensor, decoder: Tensor, decoder_bias: Tensor, mean: Tensor) -> None:
-        """Replace the whole state at once, so that an interrupted fit leaves the one before."""
+        """Replace the whole state at once, so that an interrupted fit leaves the previous state."""
         self.mean = mean
         self.encoder_weight, self.encoder_bias = weight, bias.to(weight)
         self.decoder_weight, self.decoder_bias = decoder, decoder_bias.to(decoder)

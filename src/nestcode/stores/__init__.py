@@ -4,12 +4,12 @@
     LmdbStore       keys in an LMDB environment                        pip install 'nestcode[lmdb]'
     PostgresStore   a table in PostgreSQL or what speaks its protocol  pip install 'nestcode[postgres]'
 
-All of them answer `neighborhood` and `search` as `nestcode.Index` does, from three scans (`nestcode.index.ordered`):
+All stores implement `neighborhood` and `search` of `nestcode.Index` by three scans (`nestcode.index.ordered`):
 
     search        ──▶ inverted lists, nearest first ──▶ range ──▶ codes ──▶ ranked by the client      search.py
     neighborhood  ──▶ ascend and descend from the query's code ──▶ longest shared prefix              neighborhood.py
 
-`base.py` has what stores share, `sql.py` what SQL stores share.
+`base.py` is the base of all stores, `sql.py` the base of SQL stores.
 """
 
 from importlib import import_module

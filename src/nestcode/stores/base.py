@@ -1,4 +1,4 @@
-"""What all stores share: codes by id in the order of their bytes, the checks at the door, search and neighborhoods."""
+"""The base of all stores: codes by id in the order of their bytes, validation, search and neighborhoods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MissingIds(Exception):
 
 
 class Closed:
-    """What a closed store has in place of its connection."""
+    """The placeholder for the connection of a closed store."""
 
     def __getattr__(self, name: str) -> Any:
         raise InvalidInput("the store is closed: open another")
@@ -91,7 +91,7 @@ class CodeStore(ABC):
         """Return all items from key `low` to below key `high`, ascending."""
 
     def _around(self, key: bytes, limit: int, length: int) -> tuple[Scan, Scan]:
-        """Return what `_ascend` and what `_descend` return, both of one snapshot, with prefixes of the codes."""
+        """Return the results of `_ascend` and `_descend` on one snapshot, with prefixes of the codes."""
         with self._reading():
             after, before = self._ascend(key, limit), self._descend(key, limit)
         return Scan(after.ids, after.codes.prefix(length)), Scan(before.ids, before.codes.prefix(length))
@@ -102,7 +102,7 @@ class CodeStore(ABC):
 
     @abstractmethod
     def _insert(self, items: Scan, *, replace: bool) -> None:
-        """Insert all items or none; raise DuplicateIds where an id is in use and not to be replaced."""
+        """Insert all items or none; raise DuplicateIds if an id is in use and must not be replaced."""
 
     @abstractmethod
     def _delete(self, ids: Ids) -> None:
@@ -110,7 +110,7 @@ class CodeStore(ABC):
 
     @abstractmethod
     def _estimated_count(self) -> int:
-        """Return about how many items there are, fast."""
+        """Return a fast estimate of the number of items."""
 
     def _reading(self) -> AbstractContextManager[object]:
         """Return a context whose scans are of one snapshot."""
@@ -137,7 +137,7 @@ class CodeStore(ABC):
         return self._descend(key_of(self._encode(code)), _check_limit(limit, "limit"))
 
     def around(self, code: Codes, limit: int, length: int) -> tuple[Scan, Scan]:
-        """Return what `ascend` and what `descend` return, both of one snapshot, with the first `length` bits of codes.
+        """Return the results of `ascend` and `descend` on one snapshot, with the first `length` bits of codes.
 
         >>> from nestcode.stores import SqliteStore
         >>> store = SqliteStore.create(":memory:", width=2)
@@ -221,7 +221,7 @@ class CodeStore(ABC):
         """Return the k nearest items of each query, as `nestcode.Index.search` does.
 
         Args:
-            queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
+            queries: one vector, (n, features), or `Codes`. One vector or one `Code` gives arrays of shape (k,).
             k: how many.
             candidates: the candidate budget: the store probes inverted lists, nearest first, until they hold this
                 number of items, and ranks all of these by their whole codes. By default 10,000 plus 2 % of all items.
@@ -287,13 +287,13 @@ class CodeStore(ABC):
         return round(len(self._select(sample).ids) / len(sample) * len(chosen))
 
     def _at_most(self, budget: int) -> Scan | None:  # noqa: ARG002
-        """Return all items that a condition leaves if they are at most `budget`, or None."""
+        """Return all items that meet a condition if there are at most `budget`, or None."""
         return None
 
     def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None, share: float) -> Scan:
         """Return the items of the first lists that hold `budget` items, or of all lists.
 
-        Where ids are chosen far from a query, lists hold less than their `share` of these: then more are probed.
+        If the chosen ids are far from a query, lists hold less than their `share` of them, and more lists are probed.
         """
         scans, held, passed = [self._scan([], [])], 0, 0
         with self._reading():
@@ -310,7 +310,7 @@ class CodeStore(ABC):
         return find_neighborhood(self, query, size)
 
     def _filtered(self, condition: Any) -> tuple[CodeStore, Ids | None]:
-        """Return a view of the items that a filter leaves, and the ids that it leaves of them, or None for all."""
+        """Return a view of the items that a filter allows, and the allowed ids among them, or None for all."""
         if condition is None:
             return self, None
         chosen = check_allowed(condition)
@@ -331,7 +331,7 @@ class CodeStore(ABC):
         Args:
             items: (n, features), one vector, or `Codes`.
             ids: a distinct integer of at least 0 for each, such as the keys of your own table.
-            on_duplicate: where an id is in use, "error" raises and changes nothing, "replace" takes the new item.
+            on_duplicate: if an id is in use, "error" raises and changes nothing, and "replace" stores the new item.
 
         """
         if on_duplicate not in ("error", "replace"):
@@ -454,7 +454,7 @@ def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Cod
 
 
 def _check_limit(value: int, name: str) -> int:
-    """Return a number of items, or the most there can be; raise if it is not a positive integer."""
+    """Return a number of items, by default the largest possible; raise if it is not a positive integer."""
     return min(check_budget(value, name), MAX_SCANNED_ITEMS)
 
 

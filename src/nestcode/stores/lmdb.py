@@ -59,8 +59,8 @@ class LmdbStore(CodeStore):
         """Open a store that `create` made.
 
         Args:
-            path: the folder. Where its files are not writable, the store is only read; one without a lock.mdb, in a
-                folder that is not writable, must not change meanwhile.
+            path: the folder. If its files are not writable, the store is read-only; without a lock.mdb in a folder that
+                is not writable, it must not change meanwhile.
             map_size: how large the database may become, in bytes.
 
         """
@@ -89,7 +89,7 @@ class LmdbStore(CodeStore):
         """Create a store in a folder, and return it.
 
         Args:
-            path: the folder; it is made if it does not exist.
+            path: the folder; created if it does not exist.
             coder: a fitted coder; without a coder the store accepts `Codes` only.
             width: the number of leading bits to keep, at most 4,024; by default the coder's width.
             map_size: how large the database may become, in bytes.
@@ -241,7 +241,7 @@ def _open(path: str | PathLike[str], map_size: int, *, create: bool) -> tuple[An
 
 @contextmanager
 def _intact(environment: Any) -> Iterator[None]:
-    """Let errors of LMDB about pages that cannot be what they are name the folder and the remedy."""
+    """Make errors of LMDB about impossible pages name the folder and the remedy."""
     try:
         yield
     except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:

@@ -30,7 +30,7 @@ Node = tuple[int, int, bytes, bytes]  # number or size, flags, key, value
 
 
 def check_complete(path: Path) -> None:
-    """Raise if an LMDB file lacks pages that its trees use; what is no LMDB file at all is left to LMDB."""
+    """Raise if an LMDB file lacks pages that its trees use; LMDB itself reports a file of another kind."""
     with path.open("rb") as file:
         handle = file.fileno()
         while (meta := _meta(handle)) is not None:

@@ -50,7 +50,7 @@ def find_neighborhood(store: Surroundings, query: Codes, size: int) -> Neighborh
     Its members lie around the query's code. So `size` items on each side determine the length of the prefix; half as
     many more hold most neighborhoods whole. Whole codes are read only where members share all leading bits, and the
     range of the prefix only where a side may hold more members. Each scan is of one snapshot, and the last one alone
-    determines the answer, so others may write meanwhile.
+    determines the answer, so other processes may write meanwhile.
     """
     limit, known = size + size // 2, min(LEADING, query.width)
     while True:

@@ -163,8 +163,8 @@ class PostgresStore(SqlStore):
     def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None, share: float) -> Scan:
         """Return the items of the first lists that hold `budget` items, or of all lists.
 
-        The number of lists is predicted from what earlier searches found in theirs. Where they hold too little, more of
-        them are read again, all in one statement.
+        The number of lists is predicted from earlier searches. If these lists hold too few items, a larger number is
+        read again, all in one statement.
         """
         held = self._held or max(1.0, self._estimated_count() / len(lists))
         many = ceil(budget / held)
@@ -218,7 +218,7 @@ class PostgresStore(SqlStore):
             raise self._wrong_filter(error, column=named) from None
 
     def _columns(self, code: str = "code") -> str:
-        """Return what a statement selects: ids, codes, and how many codes are of another size.
+        """Return the columns that a statement selects: ids, codes, and the number of codes of another size.
 
         Items come as two long values: thousands of them as rows take almost twice the time.
         """
@@ -260,7 +260,7 @@ def _execute(
 
 
 def _copy_messages(items: Scan) -> Iterator[bytes]:
-    """Yield what COPY reads: rows of two fields, each with its length before it."""
+    """Yield the input of COPY: rows of two fields, each preceded by its length."""
     size = items.codes.packed.shape[1]
     row = np.dtype([("fields", ">i2"), ("a", ">i4"), ("id", ">i8"), ("b", ">i4"), ("code", "u1", (size,))])
     yield b"PGCOPY\n\xff\r\n\0" + bytes(8)

@@ -1,4 +1,4 @@
-"""Search in a store: probe inverted lists in the database, rank what they hold on the client.
+"""Search in a store: probe inverted lists in the database, and rank their items on the client.
 
 An inverted list is the range of a prefix, so the database answers it by its b-tree. Distances to decoded codes need the
 coder, which the database does not have: ids and codes travel, some 40 bytes for each candidate of 256 bits.

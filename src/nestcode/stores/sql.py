@@ -1,4 +1,4 @@
-"""What SQL stores share: statements over a table of ids and codes, and filters on the columns of the user's own table.
+"""The base of SQL stores: statements over a table of ids and codes, and filters on columns of the user's own table.
 
 codes (id, code)                        an ordinary table; a b-tree over code answers every scan
 codes_settings (width, coder, items)    one row: the coder travels with the codes
@@ -52,7 +52,7 @@ class SqlStore(CodeStore):
         return other
 
     def close(self) -> None:
-        """Close the connection where the store opened it; one that was given stays open."""
+        """Close the connection if the store opened it; a connection that you passed stays open."""
         if self._owned:
             self._connection.close()
             self._connection, self._owned = Closed(), False
@@ -90,7 +90,7 @@ class SqlStore(CodeStore):
         return super()._packed_scan(self._check_distinct(ids), codes, length)
 
     def _check_distinct(self, ids: Ids) -> Ids:
-        """Return ids; raise if one is repeated, as an item that the user's table holds several times would count so."""
+        """Return ids; raise if one is repeated, because its item would count several times."""
         if self._items and self._condition and len(np.unique(ids)) < len(ids):
             raise InvalidInput(
                 f"a filter takes a table with each id once, got some twice in {self._items}: give a view with distinct "
@@ -99,7 +99,7 @@ class SqlStore(CodeStore):
         return ids
 
     def _wrong_filter(self, error: Exception, *, column: bool) -> InvalidInput:
-        """Return the error of a filter that is no SQL, or names a column that the table has not got."""
+        """Return the error of a filter that is not SQL, or names a column that the table does not have."""
         remedy = f"write SQL, and give a value for each {self.PLACEHOLDER}, as in (condition, value)"
         if column:
             remedy = (
@@ -145,7 +145,7 @@ def opened(connection: Any, *, owned: bool) -> Iterator[None]:
 
 
 def check_table(table: str, columns: Collection[str], *, unique: bool) -> None:
-    """Raise unless a table that exists has the columns of items, and refuses an id that it has."""
+    """Raise unless an existing table has the columns of items and a unique index over ids."""
     if not {"id", "code"} <= {*columns}:
         raise InvalidInput(
             f"the table {table!r} must have columns id and code, got {', '.join(columns)}: add the missing column, or "
@@ -159,7 +159,7 @@ def check_table(table: str, columns: Collection[str], *, unique: bool) -> None:
 
 
 def no_items(items: str | None, error: Exception) -> InvalidInput:
-    """Return the error of a table that the user names and the database has not got."""
+    """Return the error of a table that the user names and the database does not have."""
     return InvalidInput(
         f"items must name a table with a column id, got {items!r} ({str(error).splitlines()[0]}): create it first, or "
         "leave items out"

@@ -177,7 +177,7 @@ class SqliteStore(SqlStore):
             return Neighborhood(length, self._members(key, length))
 
     def _bound_length(self, key: bytes, size: int) -> tuple[int, int]:
-        """Return between which lengths that of the smallest neighborhood with `size` members is.
+        """Return bounds on the length of the smallest neighborhood with `size` members.
 
         Either half of the members are at least on the left, or more than half of them on the right.
         """
@@ -291,7 +291,7 @@ def _rows(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...
 
 
 def _common_bits(key: bytes, other: bytes | None, width: int) -> int:
-    """Return how many leading bits two keys share; none where there is no other key."""
+    """Return how many leading bits two keys share; 0 if there is no other key."""
     if other is None:
         return 0
     differ = int.from_bytes(key) ^ int.from_bytes(other)
