@@ -21,7 +21,7 @@ ITEM_BLOCK = 8192  # rows converted to float64 at a time
 QUERY_BLOCK = 1024  # rows compared with a block of items at a time
 VALUE_BLOCK = 1 << 22  # values of an array converted to float64 at a time
 LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue (ITU-R BT.601)
-PEAKS = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}  # of integer images; that of floats is 1
+PEAKS = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}  # of integer images; the peak of floats is 1
 
 
 def exact_neighbors(

@@ -8,11 +8,11 @@
     RefinedCoder      bits of a linear, residual or adaptive coder, decoded by a network (PyTorch)
     ImplicitCoder     residual quantization by codebooks that a network adapts to each item (PyTorch)
     AutoencoderCoder  the paper's networks (PyTorch)
-    SupervisedCoder   bits that tell classes apart (PyTorch)
+    SupervisedCoder   bits that separate classes (PyTorch)
 
-`fit` chooses among those that are trained without PyTorch; the table in `auto.py` has candidates and measures.
-`base.py` has the protocol that all of them follow. The PyTorch coders load when they are first used. For images of any
-size see `nestcode.images`.
+`fit` chooses among the coders without PyTorch; the table in `auto.py` has candidates and measures. `base.py` has the
+protocol that all of them follow. The PyTorch coders load when they are first used. For images of any size see
+`nestcode.images`.
 """
 
 import os

@@ -40,9 +40,9 @@ CANDIDATES: dict[Goal, list[type[Choice]]] = {
     "distortion": [LinearCoder, CellCoder, ResidualCoder, AdaptiveCoder],
     "graph": [LinearCoder],
 }
-BY_RECALL: tuple[Goal, ...] = ("search", "codes")  # the others are measured by error, if at all
+BY_RECALL: tuple[Goal, ...] = ("search", "codes")  # the other goals measure the error, if anything
 WIDTHS: dict[Goal, int] = {"search": 256, "codes": 256, "distortion": 256, "graph": 384}  # by default
-MAX_BITS_PER_FEATURE = 8  # more say little, whatever the coder
+MAX_BITS_PER_FEATURE = 8  # more bits say little, whatever the coder
 SAMPLE_ROWS, SAMPLE_VALUES, TRIAL_WIDTH = 20_000, 1 << 23, 128
 HELD_OUT = 0.2  # of the sample
 QUERIES, NEIGHBORS = 500, 10
@@ -112,7 +112,7 @@ def fit(
 
 
 def least_distortion(X: ArrayLike | Iterable[ArrayLike], coders: Sequence[Choice]) -> int:
-    """Return which of the coders leaves the least squared error of held-out rows; the first where rows are too few."""
+    """Return the coder with the least squared error on held-out rows; the first coder if rows are too few."""
     train, held_out, count = _split_sample(X, coders[0])
     if count < LEAST_ROWS["distortion"]:
         return 0
@@ -120,7 +120,7 @@ def least_distortion(X: ArrayLike | Iterable[ArrayLike], coders: Sequence[Choice
 
 
 def trial_error(coder: Choice, held_out: NDArray[Any]) -> float:
-    """Return the mean squared error of what the codes of held-out rows decode to."""
+    """Return the mean squared error of decoded held-out rows."""
     rows = center(held_out, np.zeros(held_out.shape[1]), normalize=coder.metric_ == "cosine")
     return distortion(rows, coder.decode(coder.encode(held_out)))
 
@@ -169,7 +169,7 @@ def to_nobody(line: str) -> None:
 
 
 def _first_clearly_best(scores: dict[str, float], goal: Goal) -> str:
-    """Return the best candidate, where a later one must be clearly better than the one it replaces."""
+    """Return the best candidate; a later candidate must be clearly better than the one it replaces."""
     chosen = next(iter(scores))
     for kind in scores:
         new, old = scores[kind], scores[chosen]

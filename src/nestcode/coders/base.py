@@ -1,4 +1,4 @@
-"""The protocol of coders: what every coder does, and what it hands to search.
+"""The protocol of coders: their methods, and the data that they provide to search.
 
     X ──fit──▶ coder          X ──encode──▶ Codes ──prefix──▶ Codes ──decode──▶ X̂
  (n, features)                          (n, width)         (n, length)     (n, features)
@@ -163,20 +163,20 @@ class Coder(Storable, Estimator):
     # what search/ builds its scorers from
 
     def projection(self) -> Projection | None:
-        """Return the projection that `coefficients` are in; None where codes decode to features directly."""
+        """Return the projection of `coefficients`; None if codes decode to features directly."""
         return None
 
     def layout(self, length: int) -> Layout | None:  # noqa: ARG002
-        """Return how the first `length` bits of a code decode; None where only `decode` can tell."""
+        """Return how the first `length` bits of a code decode; None if only `decode` knows."""
         return None
 
     def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
-        """Decode codes to coefficients of the projection, (n, directions); to features where there is none."""
+        """Decode codes to coefficients of the projection, (n, directions), or to features without a projection."""
         return self.decode(codes)
 
     @property
     def decoder_parameters(self) -> int:
-        """About how many parameters a network has that decodes an item; 0 where none does."""
+        """The approximate number of parameters of the decoding network; 0 without a network."""
         return 0
 
     # scikit-learn's protocol; the rest of it is in `estimator.py`
@@ -214,7 +214,7 @@ class Coder(Storable, Estimator):
 
 
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
-    """Return the mean squared error of a feature at a length, given those of rows at every length."""
+    """Return the mean squared error of a feature at a length, given the errors of rows at every length."""
     if check_int(length, "length", least=0) >= len(errors):
         raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
     return float(errors[length] / features)

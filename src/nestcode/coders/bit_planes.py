@@ -1,4 +1,4 @@
-"""What LinearCoder and RotationCoder share: codes are ordered bit planes of the coefficients."""
+"""The base of LinearCoder and RotationCoder: codes are ordered bit planes of the coefficients."""
 
 from dataclasses import dataclass, replace
 

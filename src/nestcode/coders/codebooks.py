@@ -21,7 +21,7 @@ TREE_ROWS = 32 * ENTRIES  # that the tree of a codebook is grown on
 EXPONENT = 30  # of two: sums of squares of values up to here stay well within float32
 LAG = 4  # stages: tables of 2^18 bytes for each
 PRODUCTS = 1 << 19  # of rows and entries at a time, which stay in a cache
-CLOSE = 1.25  # times the squared error of the best beam, up to which others are trained on too
+CLOSE = 1.25  # times the squared error of the best beam: nearer beams are trained on too
 RIDGE = 1.0  # rows that an entry's value before a refit counts for
 
 
@@ -37,7 +37,7 @@ LLOYD = Lloyd(6 * TREE_ROWS, (1.7, 1.7, 1.7, 1.5, 1.3, 1.0, 1.0))
 
 @dataclass(frozen=True)
 class Stage:
-    """A codebook, and what every beam search computes of it."""
+    """A codebook, with the products that every beam search needs."""
 
     codebook: Floats  # (entries, features)
     norms: Floats  # (entries,): squared

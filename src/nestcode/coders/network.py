@@ -1,8 +1,8 @@
-"""What the PyTorch coders share: their training data, the estimator around a fitted model, networks in files.
+"""The base of the PyTorch coders: training data, the estimator around a fitted model, networks in files.
 
     RefinedCoder, ImplicitCoder, AutoencoderCoder, SupervisedCoder ──fit──▶ a model: a network and its error by length
 
-Each coder has its algorithm in the `model.py` of its package; here that model meets the coders' protocol.
+Each coder has its algorithm in the `model.py` of its package; this module gives the model the coders' protocol.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ VALUES = 1 << 25  # of the widest layer that are in memory at a time
 
 
 class NetworkModel(Protocol):
-    """What a fit produces."""
+    """The result of a fit."""
 
     @property
     def network(self) -> nn.Module:
@@ -148,7 +148,7 @@ class NetworkCoder(Coder, Generic[Model]):
 
 
 def rows_or_source(X: Any) -> Source:
-    """Return anything that can be trained on as a source; tables of rows are checked as other coders check them."""
+    """Return data of any supported kind as a source; tables of rows are checked as other coders check them."""
     read = hasattr(X, "__array__") and not hasattr(X, "__getitem__")  # others may lie on disk, and are read by items
     if read or isinstance(X, np.ndarray) or hasattr(X, "to_numpy") or hasattr(X, "toarray"):
         array = as_array(X)
@@ -163,7 +163,7 @@ def training_rows(source: Source, training: Training) -> list[NDArray[Any]]:
 
 
 def fitted_copy(base: Base, source: Source, training: Training) -> Base:
-    """Return a copy of a base coder: as it is if it is fitted, else fitted on the training items."""
+    """Return a copy of a base coder, fitted on the training items unless it is already fitted."""
     if not base.__sklearn_is_fitted__():
         return deepcopy(base).fit(training_rows(source, training))
     if base.n_features_in_ != source.features:
@@ -238,7 +238,7 @@ class NormalizedSource(Source):
 
 
 def best_lengths(errors: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return for each length the length up to it that has the least error: the one to decode at.
+    """Return for each length the best length up to it, at which to decode.
 
     >>> best_lengths(np.array([4.0, 2.0, 3.0, 1.0]))
     array([0, 1, 1, 3])
@@ -248,7 +248,7 @@ def best_lengths(errors: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def evaluated_lengths(width: int) -> NDArray[np.int64]:
-    """Return the lengths that errors are measured at: the first 64, then every eighth. Others are interpolated.
+    """Return the lengths at which errors are measured: the first 64, then every eighth. The rest is interpolated.
 
     >>> evaluated_lengths(80)[-3:]
     array([64, 72, 80])
@@ -295,7 +295,7 @@ def weights_of(network: nn.Module) -> Arrays:
 def load_network(build: Callable[[], Network], arrays: Arrays, *, modules: bool = False) -> Network:
     """Return the network that `build` makes with the weights that `weights_of` gave, also if stored as float16.
 
-    One whose weights have other names or shapes than the file's is never allocated. With `modules` parts of it are the
+    If the file's weights have other names or shapes, the network is never allocated. With `modules` parts of it are the
     user's, and so is their size.
     """
     if not modules:

@@ -1,4 +1,4 @@
-"""What LinearCoder, ResidualCoder, CellCoder and AdaptiveCoder share: their codes decode in principal directions.
+"""The base of LinearCoder, ResidualCoder, CellCoder and AdaptiveCoder, whose codes decode in principal directions.
 
     X ──center──▶ project ──▶ coefficients ──model.encode──▶ Codes ──model.decode──▶ coefficients ──▶ X̂
  (n, features)              (n, directions)                                       (n, directions)

@@ -1,6 +1,6 @@
-"""What coders are trained on: moments and a uniform sample in one pass, principal directions, projected samples.
+"""The training data of coders: moments and a uniform sample in one pass, principal directions, projected samples.
 
-Outliers are clipped first. The squared error of one broken row can exceed that of all others together, and then every
+Outliers are clipped first. The squared error of one broken row can exceed the sum of all other errors, and then every
 direction and every bit would serve that row.
 """
 
@@ -67,8 +67,8 @@ class Reservoir:
 class Outliers:
     """Winsorizes rows where some lie more than `FAR` times as far from the center as 99.8 % of the rows.
 
-    Then all rows are clipped to the distance that 99.8 % lie within; other data is left as it is. A larger share of far
-    rows is a part of the data that coders should describe.
+    If so, all rows are clipped to the distance within which 99.8 % lie; other data does not change. A larger share of
+    far rows is a part of the data that coders should describe.
 
     The center is the median of the first rows, which outliers do not move. It need not be the mean: all distances are
     from the same center.
@@ -146,7 +146,7 @@ def _some(rows: NDArray[Any], count: int) -> NDArray[Any]:
 
 
 class Summary(NamedTuple):
-    """What one pass over the data leaves: its moments, and a uniform sample of its rows."""
+    """The result of one pass over the data: its moments, and a uniform sample of its rows."""
 
     total: int  # rows of the data
     mean: Doubles  # (features,)
@@ -157,8 +157,8 @@ class Summary(NamedTuple):
 def summarize(parts: Iterable[NDArray[Any]], *, normalize: bool, reservoir: Reservoir) -> Summary:
     """Return the moments of the data and a uniform sample of its rows, in one pass.
 
-    Where the data has outliers, the moments are those of the sample, as they are known only after the pass. Normalized
-    rows have none: they all lie on a sphere.
+    If the data has outliers, the moments are those of the sample, because outliers are known only after the pass.
+    Normalized rows have none: they all lie on a sphere.
     """
     moments, outliers = Moments(), Outliers()
     for part in parts:
@@ -243,7 +243,7 @@ def held_out_mask(count: int, rng: np.random.Generator, spare: int) -> NDArray[n
 
 
 def add_synthetic_rows(rows: Floats, rng: np.random.Generator) -> Floats:
-    """Return few rows with synthetic ones among them, `FEW_ROWS` together, in random order; others as they are.
+    """Return few rows joined by synthetic ones, `FEW_ROWS` together, in random order; many rows are returned unchanged.
 
     Each coefficient of a synthetic row is that of a row or of one of its neighbors, drawn at random: a local bootstrap.
     Principal coefficients are uncorrelated, so such rows are close to the distribution of the data, and clusters stay
@@ -266,8 +266,8 @@ def water_filling_directions(covariance: Covariance, width: int, rng: np.random.
     """Return the principal directions to which reverse water-filling allocates bits, (directions, features).
 
     For Gaussian data the optimum gives a direction half of log2 of the ratio of its variance to the water level. As
-    data is not Gaussian, directions down to `slack` bits below the level are kept too, at most 4 · slack per bit; the
-    others would only add noise.
+    data is not Gaussian, directions down to `slack` bits below the level are kept too, at most 4 · slack per bit;
+    further directions would only add noise.
     """
     directions = principal_directions(covariance, min(math.ceil(4 * slack * width), len(covariance)), rng)
     variances = np.maximum(np.sum(directions.T * (covariance @ directions.T), axis=0), 0)

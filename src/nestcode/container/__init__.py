@@ -5,5 +5,5 @@
 Streams of items (`nestcode.streams`) and of images (`nestcode.images`) fill it with different headers and payloads and
 share the rest: `layout.py` has the offsets of blocks and their checksums, `blocks.py` verifies the blocks that arrived,
 in memory or chunk by chunk, and reports the first damaged one, `decoder.py` is the base of progressive decoders,
-`files.py` spools what a writer gets and maps what a reader opens, `info.py` is what is known of any stream.
+`files.py` has the spool of writers and the files of readers, `info.py` the description of any stream.
 """

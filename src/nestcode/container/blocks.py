@@ -33,7 +33,7 @@ class StoredBlocks:
         self._checked = bytearray(self._complete)
 
     def error(self) -> DamagedFile | None:
-        """Return what is wrong with the stream, as far as is known."""
+        """Return the known error of the stream, if any."""
         if self.damaged is not None:
             return damaged_block(self.damaged, self.header, self.bits)
         return trailing_bytes(self.trailing) if self.trailing else None
@@ -46,7 +46,7 @@ class StoredBlocks:
             self.bits = 8 * self.verified
 
     def read(self, begin: int, end: int) -> Bytes:
-        """Return bytes of the payload, verified; zeros stand for what did not arrive."""
+        """Return bytes of the payload, verified; zeros stand for missing bytes."""
         self.check(begin, end)
         block, out = self.header.block, np.zeros(end - begin, dtype=np.uint8)
         stop = min(end, self.bits // 8)
@@ -149,7 +149,7 @@ def check_on_damage(on_damage: str) -> None:
 
 
 def report_damage(error: DamagedFile | None, on_damage: str) -> None:
-    """Raise what is wrong with a stream, or warn the caller of the public function."""
+    """Raise the error of a stream, or warn the caller of the public function."""
     if error is not None and on_damage == "error":
         raise error
     if error is not None:

@@ -26,7 +26,7 @@ class ProgressiveDecoder(ABC, Generic[Arrival]):
         """Parse the header; raise `TruncatedHeader` if it is not complete."""
 
     def feed(self, chunk: Buffer) -> None:
-        """Take the next bytes. A damaged block raises; what precedes it stays decoded."""
+        """Take the next bytes. A damaged block raises; the bytes before it stay decoded."""
         if self._refused is not None:
             raise self._refused
         view = as_view(chunk)

@@ -18,7 +18,7 @@ from nestcode.storage import PIECE, make_folder, naming_file, open_file, writabl
 class SpooledWriter(ABC):
     """A writer that spools to an unnamed temporary file, which disappears however the process ends.
 
-    Streams interleave all items, so none of the payload can be written before the last item came.
+    Streams interleave all items, so no payload can be written before the last item arrived.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -57,7 +57,7 @@ class SpooledWriter(ABC):
             self._spool.write(data)
 
     def _truncate(self, size: int) -> None:
-        """Drop what was spooled after the first `size` bytes."""
+        """Drop the spool after its first `size` bytes."""
         self._spool.seek(size)
         self._spool.truncate()
 

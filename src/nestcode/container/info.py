@@ -1,4 +1,4 @@
-"""What is known of any stream, whole or truncated."""
+"""The description of any stream, whole or truncated."""
 
 import json
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class StreamInfo:
-    """What both kinds of streams report."""
+    """The fields that both kinds of streams report."""
 
     header_bytes: int  # a stream cut after this many bytes or more can be decoded
     total_bytes: int  # of the whole stream

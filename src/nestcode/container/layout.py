@@ -25,7 +25,7 @@ class TruncatedHeader(InvalidInput):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout(ABC):
-    """Where the bytes of a stream lie; the two kinds of streams add what their headers say."""
+    """The layout of a stream's bytes; the two kinds of streams add the fields of their headers."""
 
     payload: int  # bytes, checksums not counted
     embedded: int = 0  # bytes of the coder that follows the header
@@ -34,7 +34,7 @@ class Layout(ABC):
     @property
     @abstractmethod
     def data(self) -> bytes:
-        """The header as it is written, without the embedded coder; it ends with its CRC-32."""
+        """The bytes of the header, without the embedded coder; they end with its CRC-32."""
 
     @abstractmethod
     def summary(self, bits: int) -> str:

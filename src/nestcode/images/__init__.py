@@ -4,10 +4,10 @@
               color.py                       lapped_dct.py                             bitplanes.py
 
 `codec.py` runs these three steps for one image (`ImageCodec`) and decodes progressively (`ImageDecoder`). Streams of
-several images interleave their bitstreams pass by pass, so that truncation costs all of them alike: `format.py` is
+several images interleave their bitstreams pass by pass, so that truncation affects all of them equally: `format.py` is
 their header and layout; `stream.py` makes and reads them as bytes, `stream_writer.py` and `stream_reader.py` as files,
-`stream_decoder.py` as chunks that arrive; `info.py` reports what they hold. `refiner.py` is the learned decoder,
-whose network `restoration.py` trains in PyTorch. Rates are in bits per pixel (bpp).
+`stream_decoder.py` as chunks that arrive; `info.py` describes them. `refiner.py` is the learned decoder, whose network
+`restoration.py` trains in PyTorch. Rates are in bits per pixel (bpp).
 """
 
 from nestcode.images.codec import ImageCodec

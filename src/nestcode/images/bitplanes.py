@@ -57,9 +57,9 @@ def encode_planes(
     """Return the coefficients of channels, (rows, columns, 16, 16) each, as an embedded bitstream with its curve.
 
     It begins with the number of planes, the `rotation` of the colors and the `weights` of the step, by channel and in
-    units of 1/32; none are all 1. Encoding stops at `limit` bytes: they are the first of the whole bitstream. What a
-    receiver shows after each pass, and at the limit, is compared with `original`, (height, width, channels), if that
-    is given. With `adapt` the model keeps what it learns from this image.
+    units of 1/32; none are all 1. Encoding stops at `limit` bytes: they are the first of the whole bitstream. If
+    `original`, (height, width, channels), is given, the decoded image is compared with it after each pass and at the
+    limit. With `adapt` the model keeps its adaptation to this image.
     """
     quantized, noise = _quantize(channels, step, weights)
     compared = np.empty((0, 0, 0), dtype=np.uint8) if original is None else np.ascontiguousarray(original)

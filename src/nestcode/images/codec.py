@@ -227,7 +227,7 @@ class ImageDecoder:
     def step(self) -> float:
         """The quantizer step that was reached: it halves with every bit plane, and is the codec's after all of them.
 
-        Where channels have steps of their own (`tune="ssim"`), that of luma.
+        If channels have steps of their own (`tune="ssim"`), it is the step of luma.
         """
         return float(self._finest * self._decoder.weight * 2 ** (MAX_PLANES - self._decoder.passes / 3))
 
@@ -235,8 +235,8 @@ class ImageDecoder:
         """Return the image from what arrived so far, refined if a network for that is given, or at a scale below 1.
 
         It is filtered, unless it is refined or smaller. At 1/2, 1/4 or 1/8 only that share of each block's frequencies
-        is transformed. A pixel is the mean of a square of pixels without the others; squares at the lower and right
-        edge may reach beyond the image. At scale 1 lines whose residual arrived are those of the original.
+        is transformed. A pixel is the mean of a square of pixels without the other frequencies; squares at the lower
+        and right edge may reach beyond the image. At scale 1 lines whose residual arrived equal the original.
         """
         if self._exact is None or self._residual is None or scale != 1:
             return self._shown(refiner, scale, filtered=filtered)

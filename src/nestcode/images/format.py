@@ -1,12 +1,11 @@
-"""The format of a stream of images: their bitstreams interleaved pass by pass, so that truncation costs all alike.
+"""The format of a stream of images: bitstreams interleaved pass by pass, so that truncation affects all equally.
 
     fixed header (60) · table · CRC-32 (4) · embedded codec · block · CRC-32 (4) · block · …
 
-The table, deflated JSON, has the names and shapes of the images and how many bytes each of them has in each coding
-pass; since version 2 also their bit depths and ICC profiles. Since version 3 bitstreams may begin with the bit planes
-of their subbands and with weights; since version 4 codecs may have additive context models. Version 5 is that of
-lossless streams, which have one pass more: the residuals of all images. `docs/format.md` documents it. No value is used
-before it is checked.
+The table, deflated JSON, has the names and shapes of the images and the bytes of each image in each coding pass; since
+version 2 also their bit depths and ICC profiles. Since version 3 bitstreams may begin with the bit planes of their
+subbands and with weights; since version 4 codecs may have additive context models. Lossless streams have version 5 and
+one pass more: the residuals of all images. `docs/format.md` documents it. No value is used before it is checked.
 """
 
 import json
@@ -95,7 +94,7 @@ class ImageStreamHeader(Layout):
 
     @lazy_property
     def data(self) -> bytes:
-        """The header as it is written, without the embedded codec."""
+        """The bytes of the header, without the embedded codec."""
         if self.written:
             return self.written
         profiles = sorted({entry.profile for entry in self.entries if entry.profile})
@@ -168,7 +167,7 @@ class ImageStreamHeader(Layout):
         return self.payload if bpp is None else min(self.payload, int(check_bpp(bpp) * self.pixels / 8))
 
     def bytes_for_width(self, width: float) -> int:
-        """Return how many bytes of the stream images need that are shown `width` pixels wide, or at their own width.
+        """Return the bytes of the stream that images need at a display width of `width` pixels, or at their own width.
 
         Half the width takes 2^1.5 times fewer bits, not 4 times: some bits describe detail that scaling down removes.
         """
@@ -200,7 +199,7 @@ class ImageStreamHeader(Layout):
 
 
 def check_bpp(bpp: float) -> float:
-    """Return a rate in bits per pixel, or raise an error that says why it is none."""
+    """Return a rate in bits per pixel, or raise an error with the reason."""
     if not is_number(bpp) or bpp < 0:
         raise InvalidInput(
             f"bpp must be a number of bits per pixel of at least 0, got {shown(bpp)}: 0.5 is a good choice"

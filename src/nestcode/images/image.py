@@ -1,4 +1,4 @@
-"""What an image is: its pixels, its shape, and what it is coded for; wrong ones are refused."""
+"""Validated images: pixels, shape and the target of their coding."""
 
 import math
 from collections.abc import Sequence
@@ -57,5 +57,5 @@ def check_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def type_of(value: Any) -> str:
-    """Return what a value is, for an error."""
+    """Describe a value, for an error."""
     return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

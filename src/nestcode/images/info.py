@@ -1,4 +1,4 @@
-"""What a stream of images holds, and how much of it arrived."""
+"""A description of a stream of images and of the part that arrived."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from nestcode.images.stream import find_codec
 
 @dataclass(frozen=True, kw_only=True)
 class ImageStreamInfo(StreamInfo):
-    """What a stream of images, whole or truncated, holds.
+    """The contents of a stream of images, whole or truncated.
 
     >>> import nestcode as nc
     >>> data = nc.compress_images(list(nc.data.sample_images().values()), bpp=0.1)
@@ -79,7 +79,7 @@ def image_stream_info(data: Buffer | FileView, codec: Any = None) -> ImageStream
 
 
 def describe(header: ImageStreamHeader, blocks: StoredBlocks) -> ImageStreamInfo:
-    """Return what is known of a stream of images whose blocks are verified."""
+    """Describe a stream of images whose blocks are verified."""
     whole = header.lossless and blocks.bits == 8 * header.payload
     return ImageStreamInfo(
         header_bytes=header.size, total_bytes=header.total, count=len(header.entries),

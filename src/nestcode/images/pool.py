@@ -18,7 +18,7 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Return the results of a function in the order of its items, computed by several threads.
 
-    Items are taken one by one, as long as those at work take at most `limit` bytes by `memory`; one is always at work.
+    Items are drawn one by one, as long as the running ones need at most `limit` bytes by `memory`; one always runs.
 
     >>> list(map_in_order(abs, [-3, 2, -1], 2, lambda item: 1, limit=2))
     [3, 2, 1]

@@ -1,4 +1,4 @@
-"""The learned decoder: a network that refines what a bitstream, cut anywhere, decodes to.
+"""The learned decoder: a network that refines the image decoded from a bitstream that was truncated anywhere.
 
     bitstream ──ImageDecoder──▶ pixels, quantizer step ──Refiner──▶ pixels
 
@@ -45,7 +45,7 @@ class Refiner(Storable):
 
     Args:
         blocks: residual blocks of the network on the way down, at the bottom and on the way up.
-        arrays: what `nestcode.images.restoration.quantized` made of a trained network.
+        arrays: a trained network, as `nestcode.images.restoration.quantized` returns it.
         tile: the side of the square of pixels that is refined at a time, a multiple of 16; memory grows with its
             square.
         views: how many views of an image are refined and averaged: 1, 2 (it and its transpose) or 4 (both turned by
@@ -166,7 +166,7 @@ class Refiner(Storable):
     def load(cls, path: str | os.PathLike[str] = REFINER, *, views: int = 4, threads: int | None = None) -> Self:
         """Return the refiner that `save` wrote to a file; by default the pretrained refiner.
 
-        `views` and `threads` are those of the class.
+        `views` and `threads` are arguments of the class.
         """
         _check_views(views)
         record = read_record(path)
@@ -196,7 +196,7 @@ class Refiner(Storable):
 
 
 class _Layer:
-    """A convolution: bytes and weights in the order of the core, and what makes features of its sums of products.
+    """A convolution: bytes and weights in the order of the core, and the scale and bias of its outputs.
 
     Features x are read as bytes x · inverse + zero; a sum of bytes by weights, times scale, plus bias is a feature.
     """

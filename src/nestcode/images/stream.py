@@ -182,7 +182,7 @@ def decode_image(
 
 @dataclass(frozen=True)
 class Target:
-    """What a stream is truncated to: a rate, a size, a quality of each image, or nothing."""
+    """The target of truncation: a rate, a size, a quality of each image, or nothing."""
 
     bpp: float | None = None  # bits of payload per pixel of all images
     budget: int | None = None  # bytes, header included
@@ -276,8 +276,8 @@ class ImageStreamEncoder:
     def add_list(self, items: Sequence[Item], threads: int | None = 1) -> list[bytes]:
         """Return the bitstreams of all images of the stream, as far as the target's rate or size can reach.
 
-        An image is first encoded to somewhat more than its share of the bytes by its pixels. Those that end before the
-        stream does are encoded again, to twice as many bytes.
+        An image is first encoded to somewhat more than its share of the bytes by its pixels. If it ends before the
+        stream does, it is encoded again to twice that size.
         """
         pixels = [math.prod(check_image(image).shape[:2]) for _, image, _ in items]
         most = self._target.most_bytes(sum(pixels))
@@ -352,10 +352,10 @@ class ImageStreamEncoder:
         return Bitstream(data, (*sizes, len(data)), (*errors.tolist(), 0.0))
 
     def _reach(self, name: str, image: Image, wanted: float) -> tuple[Bitstream, int, Image]:
-        """Return a bitstream, how many of its bytes reach the target's quality, and what these decode to.
+        """Return a bitstream, the number of its bytes that reach the target's quality, and their decoded image.
 
         They are the fewest within half a percent. The secant method finds them, over the PSNR that the encoder expects
-        at each size, since PSNR and the logarithm of SSIM are almost linear in it; bisection ends what it does not.
+        at each size, since PSNR and the logarithm of SSIM are almost linear in it; bisection finishes if it does not.
         """
         low, limit = 0, 1 + math.prod(check_image(image).shape[:2]) // 16  # 0.5 bpp
         while True:
@@ -390,14 +390,14 @@ class ImageStreamEncoder:
         return encoded, high, shown
 
     def _decode(self, encoded: Bitstream, size: int, image: Image) -> tuple[Image, float]:
-        """Return what the first bytes of a bitstream decode to, and its quality by the target's metric."""
+        """Return the image decoded from the first bytes of a bitstream, and its quality by the target's metric."""
         shown = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
         if self._target.ssim is None:
             return shown, metrics.psnr(image, shown)
         return shown, metrics.ssim(_colors(image), _colors(shown))
 
     def _decibels(self, quality: float) -> float:
-        """Return a quality as one that rises by about as much as the PSNR."""
+        """Return a quality in units that rise about as fast as the PSNR."""
         return min(MAX_PSNR, quality if self._target.ssim is None else -10 * math.log10(max(1 - quality, LEAST_ERROR)))
 
     def finish(self) -> tuple[ImageStreamHeader, bytes]:
@@ -465,7 +465,7 @@ def decoder_memory(entry: Entry) -> int:
 def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> int:
     """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side.
 
-    Return what the pixels leave of it for decoders.
+    Return the part of the limit that the pixels leave to decoders.
     """
     pixels = sum(entry.coefficients * entry.depth // 8 for entry in entries)
     decoders = [decoder_memory(entry) for entry in entries]

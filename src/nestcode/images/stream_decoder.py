@@ -55,9 +55,9 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
         return _ArrivingImages(header, find_codec(header, view, self._given), self._refiner)
 
     def read(self, file: Readable, *, width: float | None = None) -> None:
-        """Read the bytes of a file that images need which are shown at a width, and decode them.
+        """Read and decode the bytes of a file that images need at a display width.
 
-        A later call with a larger width reads on.
+        A later call with a larger width continues.
 
         >>> import io
         >>> import nestcode as nc
@@ -68,9 +68,9 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
         (True, (427, 640, 3))
 
         Args:
-            file: an open file, a `nestcode.client.RemoteStream`, a file of fsspec: anything with `read(count)`. It is
-                read from where it stands, which is where the last bytes of this decoder ended.
-            width: the pixels of the screen that the width of an image takes; by default the whole file is read.
+            file: an open file, a `nestcode.client.RemoteStream`, a file of fsspec: anything with `read(count)`. Its
+                position must be where the last bytes of this decoder ended.
+            width: the width of an image on the screen in pixels; by default the whole file is read.
 
         """
         if width is not None and not (is_number(width) and width >= 0):

@@ -80,7 +80,7 @@ class ImageStreamReader:
 
     @property
     def info(self) -> ImageStreamInfo:
-        """What the stream holds; all blocks are verified."""
+        """The contents of the stream; all blocks are verified."""
         self._open()
         blocks = StoredBlocks(self._header, self._view)  # damaged blocks that images are read from keep raising
         blocks.verify()
@@ -110,7 +110,7 @@ class ImageStreamReader:
     def decode_all(self, threads: int | None = 1) -> Iterator[Image]:
         """Return all images in order, decoded by several threads; None is one for each core.
 
-        As many images are in memory at once, within the limit.
+        Memory holds one image for each thread, within the limit.
         """
         return self.decode_some(range(len(self)), threads)
 

@@ -31,7 +31,7 @@ class ImageStreamWriter(SpooledWriter):
 
     Args:
         path: the file; an existing one is replaced once the new one is complete.
-        codec, embed, tune, bpp, budget, psnr, ssim, lossless: as `compress_images` takes them.
+        codec, embed, tune, bpp, budget, psnr, ssim, lossless: as in `compress_images`.
 
     """
 
@@ -60,7 +60,7 @@ class ImageStreamWriter(SpooledWriter):
     def add_all(self, images: Iterable[tuple[str, Image, bytes]], threads: int | None = 1) -> None:
         """Add images with their names and profiles, encoded by several threads; None is one for each core.
 
-        As many images are in memory at once, which are drawn one by one.
+        Images are drawn one by one, and memory holds one for each thread.
         """
         self._check_open()
         for data in self._encoder.add_all(images, threads):

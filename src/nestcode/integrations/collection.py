@@ -5,8 +5,8 @@ type of their metadata (metadata.py). In a folder each change is one commit of t
 
     no embedding yet ──▶ codes of zeros ──▶ all embeddings compared, as float32 ──rows_to_fit──▶ a coder chosen by them
 
-Where it is as fast to compare all embeddings, a coder is chosen when there are twice as many. Each of these is an index
-of its own. The next one is written beside the last, then one small file names it.
+If comparing all embeddings is as fast, the choice is repeated at twice the size. Each state is an index of its own: the
+next one is written beside the last, then one small file names it.
 """
 
 import json

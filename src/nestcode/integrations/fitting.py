@@ -17,7 +17,7 @@ EFFORT = Effort(candidates=5_000, items=10_000, rerank=200, k=10)  # of a coder 
 
 
 def choose_index(rows: ArrayLike, metric: Metric, vectors: VectorType | None) -> Index | None:
-    """Return an empty index that suits the rows, as `Index.build` chooses it, or None where a scan is as fast.
+    """Return an empty index that suits the rows, as `Index.build` chooses it, or None if a scan is as fast.
 
     Graphs are not tried: a store changes often, and its file holds none.
 
@@ -39,7 +39,7 @@ def choose_index(rows: ArrayLike, metric: Metric, vectors: VectorType | None) ->
 
 
 def index_of_width(rows: ArrayLike, width: int | None, metric: Metric, vectors: VectorType | None) -> Index:
-    """Return an empty index of a `CellCoder` of the caller's width, or of one that no trial chose."""
+    """Return an empty index of a `CellCoder` of the caller's width, or of a default width."""
     if width is None:
         width = min(WIDTH, MAX_BITS_PER_FEATURE * check_rows(rows).shape[1])
     return index_with(CellCoder(width, metric).fit(rows), None, vectors)

@@ -1,7 +1,7 @@
 """A document store of Haystack that is searched by nested codes, and its retriever.
 
-Documents are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
-coder is fitted to them, and codes choose those to compare. Documents and metadata are columns of the same index.
+Documents are ranked by the cosine of their embeddings. At first all embeddings are compared; once there are enough, a
+coder is fitted, and codes select the embeddings to compare. Documents and metadata are columns of the same index.
 """
 
 import os

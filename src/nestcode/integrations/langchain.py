@@ -1,7 +1,7 @@
 """A vector store of LangChain that is searched by nested codes.
 
-Documents are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
-coder is fitted to them, and codes choose those to compare. Texts and metadata are columns of the same index.
+Documents are ranked by the cosine of their embeddings. At first all embeddings are compared; once there are enough, a
+coder is fitted, and codes select the embeddings to compare. Texts and metadata are columns of the same index.
 """
 
 import os
@@ -281,7 +281,7 @@ def _condition(wanted: Any, metadata: Metadata, depth: int = 0) -> Where:
 
 
 def _of_key(key: str, value: Any, metadata: Metadata, depth: int) -> Where:
-    """Return what a filter asks of one key: a value, or operators."""
+    """Return the condition of a filter on one key: a value, or operators."""
     check_depth(depth)
     names = (
         [name for name in value if isinstance(name, str) and name.startswith("$")] if isinstance(value, dict) else []

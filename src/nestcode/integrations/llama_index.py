@@ -1,7 +1,7 @@
 """A vector store of LlamaIndex that is searched by nested codes.
 
-Nodes are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
-coder is fitted to them, and codes choose those to compare. Nodes and metadata are columns of the same index.
+Nodes are ranked by the cosine of their embeddings. At first all embeddings are compared; once there are enough, a coder
+is fitted, and codes select the embeddings to compare. Nodes and metadata are columns of the same index.
 """
 
 import os

@@ -161,7 +161,7 @@ register_url_convertor("item", ItemConvertor())
 
 
 class Routes:
-    """The handlers of one application, and what they share."""
+    """The handlers of one application, with their shared state."""
 
     def __init__(self, service: Service) -> None:
         self.metrics, self.static = Metrics(), StaticFiles(directory=STATIC)
@@ -177,7 +177,7 @@ class Routes:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Look for new commits while the server runs; at the end, finish what was begun."""
+        """Look for new commits while the server runs; at the end, finish running requests."""
         refreshing = asyncio.create_task(self._refresh())
         try:
             yield
@@ -201,7 +201,7 @@ class Routes:
                 self.metrics.items.set(len(self._service.index))
             except Absent:  # there are only streams
                 self._ready = True
-            except Exception as error:  # what was read before is served further
+            except Exception as error:  # the last good state is served on
                 self._service.note(error)
                 self.metrics.refreshes.labels("failed").inc()
                 if str(error) != said:
@@ -463,7 +463,7 @@ class Routes:
         return answer(await self._call(look))
 
     async def stream(self, name: str, request: Request) -> Response:
-        """Send a stream, or the bytes that the header Range asks for: a prefix is a coarser version of everything."""
+        """Send a stream, or the bytes that the header Range names: a prefix is a coarser version of all items."""
         path = (await self._call(self._service.streams)).get(name)
         if path is None:
             raise Absent(f"there is no stream {name[:80]!r}: /v1/info lists them")

@@ -1,6 +1,6 @@
 """Micro-batching: searches that arrive while all threads are busy are run together.
 
-There is no timer: a request that finds an idle thread starts at once, and a batch is whatever has queued up when a
+There is no timer: a request that finds an idle thread starts at once, and a batch is the queue at the time when a
 thread becomes idle. Under load batches grow by themselves.
 """
 

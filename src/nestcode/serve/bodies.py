@@ -60,7 +60,8 @@ def _too_large(most: int) -> HTTPException:
 def media_type(request: Request, *accepted: str) -> str:
     """Return the media type of a body, which must be one of these.
 
-    Browsers send forms and plain text to other sites unasked, but none of these types: a page elsewhere cannot write.
+    Browsers send forms and plain text to other sites unasked, but none of these types, so pages of other sites cannot
+    write.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":

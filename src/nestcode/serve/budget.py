@@ -7,12 +7,12 @@ SMALL = 64 << 10  # bytes of a body that are always taken: connections are bound
 
 
 class Budget:
-    """Middleware that refuses a large body while those of other requests fill the memory that is set aside.
+    """Middleware that refuses a large body while other bodies fill the memory that is set aside for them.
 
     Small bodies are taken at any time, so a client that sends a large body slowly does not lock other clients out.
 
     Args:
-        app: what answers.
+        app: the application.
         room: bytes of all bodies beyond the first `SMALL` of each.
 
     """

@@ -1,4 +1,4 @@
-"""The door of the server: who may come in, and what is counted."""
+"""Access to the server: allowed hosts, tokens and origins; counters of requests."""
 
 import hmac
 import ipaddress
@@ -45,7 +45,7 @@ class Guard:
     """Middleware that checks the Host header and the bearer token, and counts requests.
 
     Args:
-        app: what it guards.
+        app: the application.
         metrics: where requests are counted.
         token: the bearer token that requests must have; None admits every request.
         local: admit only requests to a name of the loopback interface. Otherwise a page on the web could reach the

@@ -1,4 +1,4 @@
-"""What the items of an index look like: texts or images by id, for people who look at results."""
+"""The appearance of an index's items: texts or images by id, for people who look at results."""
 
 import io
 import math

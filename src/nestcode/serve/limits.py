@@ -1,4 +1,4 @@
-"""What a server accepts, so that no request can exhaust it."""
+"""Limits on requests, so that no request can exhaust the server."""
 
 from dataclasses import dataclass
 

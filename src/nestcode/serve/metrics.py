@@ -1,4 +1,4 @@
-"""What Prometheus reads at /metrics."""
+"""The counters that Prometheus reads at /metrics."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

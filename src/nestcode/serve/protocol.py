@@ -19,11 +19,11 @@ class TooManyRequests(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose request line and headers are too large or too slow, before they cost memory.
 
-    A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. Where too
-    many connections are open, the one is closed that has waited longest for its client: to send its first request, to
-    send another or read an answer, or to send a body, whichever most of them wait for. So many of one kind close each
-    other, and lock nobody out. It has `FIRST_SECONDS` left, as its request may be on its way, unless twice that number
-    are open.
+    A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. If too many
+    connections are open, the protocol looks at the largest of three groups (waiting for a first request, for another
+    request or the reading of an answer, for a body) and closes its longest waiting connection. So many connections of
+    one kind close each other, and lock nobody out. The connection has `FIRST_SECONDS` left, because its request may be
+    on its way, unless twice the limit are open.
     """
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
@@ -67,7 +67,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expect_reading()
 
     def resume_writing(self) -> None:
-        """Go on with the answer."""
+        """Continue the answer."""
         self._read_on()
         super().resume_writing()
         self._note()
@@ -100,7 +100,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
-        """Go on with the body."""
+        """Continue with the body."""
         self._cancel()
         self._arriving, self._asked, self._head = False, True, 0
         super().on_headers_complete()
@@ -109,13 +109,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._note()
 
     def on_message_complete(self) -> None:
-        """Go on with the next request."""
+        """Continue with the next request."""
         self._arriving = self._ended = True
         super().on_message_complete()
         self._note()
 
     def on_response_complete(self) -> None:
-        """Go on with the next answer, or wait for a request."""
+        """Continue with the next answer, or wait for a request."""
         self._unanswered.popleft()
         super().on_response_complete()
         self._note()

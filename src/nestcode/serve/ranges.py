@@ -1,4 +1,4 @@
-"""The header Range as RFC 9110 has it: a malformed one is ignored, one that cannot be satisfied is refused in JSON."""
+"""The header Range of RFC 9110: a malformed range is ignored, an unsatisfiable one is refused in JSON."""
 
 import re
 
@@ -20,7 +20,7 @@ def is_range(header: str) -> bool:
 
 
 class Ranges:
-    """Middleware that lets only valid ranges through, and gives status 416 a body that says why."""
+    """Middleware that lets only valid ranges through, and gives status 416 a body with the reason."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

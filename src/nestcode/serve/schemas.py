@@ -1,6 +1,6 @@
 """The JSON bodies of requests and answers.
 
-Rows and ids stay text here: how many there are is checked before any of them is read (`bodies.py`).
+Rows and ids stay text here: their number is checked before any of them is read (`bodies.py`).
 """
 
 from typing import Annotated, Any, Literal

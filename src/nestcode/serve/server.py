@@ -49,7 +49,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 class Listening(socket.socket):
-    """A socket with a queue of its own length: asyncio listens with as many as it accepts at once.
+    """A socket with its own length of the queue: asyncio would use the number of connections that it accepts at once.
 
     Of thousands that were accepted at once, those beyond the limit would be closed before their requests are read.
     """

@@ -26,7 +26,7 @@ Embed = Callable[[list[str]], Floats]  # texts -> (n, features)
 
 
 class Absent(LookupError):
-    """The server was started without what a request needs, or has no such item."""
+    """The server was started without a part that a request needs, or has no such item."""
 
 
 class Service:
@@ -98,7 +98,7 @@ class Service:
 
     @property
     def index(self) -> Index | SearchCluster:
-        """The index as it is now."""
+        """The current index."""
         if self._index is None:
             raise Absent("this server has no index: start it with nestcode serve INDEX")
         return self._index
@@ -127,7 +127,7 @@ class Service:
 
     @property
     def how_to_write(self) -> str:
-        """What makes an index that is only read one with other items."""
+        """The way to change the items of a read-only index, for errors."""
         if isinstance(self._index, SearchCluster):
             return "build another generation of parts, and let the folder of --parts lead to it"
         return "start it with --writable"

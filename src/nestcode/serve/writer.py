@@ -30,8 +30,8 @@ class Writer:
     async def write(self, edit: Callable[[Index], None], seconds: float | None = None) -> None:
         """Apply a write, and return when a commit has made it durable; raise if it was not applied or not committed.
 
-        A write that has not begun after some seconds is withdrawn. One that has begun is awaited: whoever is refused
-        knows that the index is as it was.
+        A write that has not begun after some seconds is withdrawn. A write that has begun is awaited, so a refused
+        client knows that the index did not change.
         """
         done: Future[None] = Future()
         self._queue.put((edit, done))
@@ -42,18 +42,18 @@ class Writer:
         await answer
 
     def refresh(self) -> bool:
-        """Take up a copy that was restored to the folder, and return whether there was one, between two commits."""
+        """Load a copy that was restored to the folder between two commits, and return whether there was one."""
         with self._committing:
             return self._index.refresh()
 
     def replace(self, other: Callable[[Index], Index]) -> Index:
-        """Write to what `other` makes of the index from now on, and return it; no commit runs meanwhile."""
+        """Replace the index by the result of `other`, and return it; no commit runs meanwhile."""
         with self._committing:
             self._index = other(self._index)
             return self._index
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish running writes."""
         self._queue.put(None)
         self._thread.join()
 

@@ -52,7 +52,7 @@ class Quality:
     """
 
     error: float  # mean distortion over items
-    error_with_stalls: float  # mean distortion over time, with that of length 0 during stalls
+    error_with_stalls: float  # mean distortion over time; during stalls the distortion of length 0
     length: float  # mean over items
     stalls: int  # items that were late
     stall_ratio: float  # share of time

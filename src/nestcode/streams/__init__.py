@@ -6,10 +6,10 @@ The layout is prefix-major: bits 0-63 of every item come first, then bits 64-127
 stream truncated anywhere is a coarser version of the whole collection. `format.py` is the header and the layout,
 `items.py` turns items into codes and back, `entropy.py` is the optional entropy coding, `payload.py` reads the codes
 that arrived. There are three ways in: `stream.py` for bytes (`compress`, `decompress`), `writer.py` and `reader.py` for
-files, `decoder.py` for chunks. `info.py` reports what a stream of items or of images holds (`stream_info`).
+files, `decoder.py` for chunks. `info.py` describes a stream of items or of images (`stream_info`).
 
-Blocks, checksums and truncated headers are the business of `nestcode.container`; images of any size have their own
-streams in `nestcode.images`.
+`nestcode.container` has blocks, checksums and truncated headers; images of any size have their own streams in
+`nestcode.images`.
 """
 
 from nestcode.streams.decoder import StreamDecoder

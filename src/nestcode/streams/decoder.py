@@ -48,7 +48,7 @@ class StreamDecoder(ProgressiveDecoder[ArrivingCodes]):
 
     @property
     def info(self) -> ItemStreamInfo | None:
-        """What the stream holds, or None while its header is not complete."""
+        """The contents of the stream, or None while its header is not complete."""
         return None if self._arrival is None else describe(self._arrival.header, self._arrival, self._coder, self._fed)
 
     @property

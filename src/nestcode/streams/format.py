@@ -50,7 +50,7 @@ class Header(Layout):
 
     @lazy_property
     def data(self) -> bytes:
-        """The header as it is written, without the embedded coder."""
+        """The bytes of the header, without the embedded coder."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         if len(text) > MAX_JSON:
             raise InvalidInput(f"a header must have at most {MAX_JSON} bytes, got {len(text)}: keep fewer bits")

@@ -1,4 +1,4 @@
-"""What a stream of either kind holds, and how much of it arrived."""
+"""A description of a stream of either kind, and of the part that arrived."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from nestcode.streams.payload import CountedBits, Payload
 
 @dataclass(frozen=True, kw_only=True)
 class ItemStreamInfo(StreamInfo):
-    """What a stream of items, whole or truncated, holds.
+    """The contents of a stream of items, whole or truncated.
 
     >>> import numpy as np
     >>> import nestcode as nc

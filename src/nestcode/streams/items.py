@@ -1,4 +1,4 @@
-"""Items as arrays of any shape and type; coders see rows of values. Also which coder a stream needs."""
+"""Items as arrays of any shape and type; coders see rows of values. Also the choice of a stream's coder."""
 
 import math
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ class Payload(Protocol):
         """Bytes that arrived without their checksum."""
 
     def read(self, begin: int, end: int) -> Bytes:
-        """Return bytes of all packed codes, group after group; zeros stand for what did not arrive."""
+        """Return bytes of all packed codes, group after group; zeros stand for missing bytes."""
 
 
 class ArrivingCodes(ArrivingBlocks):
@@ -47,7 +47,7 @@ class ArrivingCodes(ArrivingBlocks):
         self._ratio = max(RATIO, -(-self._codes.size // max(header.payload, 1)))
 
     def read(self, begin: int, end: int) -> Bytes:
-        """Return bytes of all packed codes, group after group; zeros stand for what did not arrive."""
+        """Return bytes of all packed codes, group after group; zeros stand for missing bytes."""
         return self._codes[begin:end]
 
     def _store(self, at: int, data: Bytes) -> int:

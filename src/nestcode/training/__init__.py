@@ -4,7 +4,7 @@
     RefinedCoder ──▶ refinement.py ──┤  └──▶ runtime/ (device, processes, batches, checkpoints, logs, signals)
     ImplicitCoder ──▶ implicit.py ───┘
 
-One loop minimizes any `Objective`; `autoencoder.py`, `refinement.py` and `implicit.py` have the three there are. Each
+One loop minimizes any `Objective`; `autoencoder.py`, `refinement.py` and `implicit.py` have the three objectives. Each
 technique of the paper is one file: `sweep.py` (unit sweeping), `regularization.py` (adaptive coefficients, invariance),
 `conjugate_gradient.py` with its line search `strong_wolfe.py`, `growth.py`; its networks are in `presets.py`.
 `least_squares.py`, which refits a linear decoder, and `contrastive.py` go beyond the paper. Settings are frozen objects

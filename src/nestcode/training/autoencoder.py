@@ -101,7 +101,7 @@ class AutoencoderObjective(Objective):
         return {"data": checksum(self.source, self._labels), "model": model}
 
     def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:
-        """Standardize the model to the data, and allocate what a micro-batch is loaded into."""
+        """Standardize the model to the data, and allocate the buffers of a micro-batch."""
         self.accelerator = accelerator
         self.loader = RowLoader(self.source, self.training, accelerator.device, self._labels)
         self.model.to(accelerator.device).train()
@@ -136,7 +136,7 @@ class AutoencoderObjective(Objective):
             self.model.binarize.discard()
 
     def load(self, step: int, micro_batch: MicroBatch) -> None:  # noqa: ARG002
-        """Copy rows and labels to where a CUDA graph reads them."""
+        """Copy rows and labels to the buffers that a CUDA graph reads."""
         if self.model.binarize is not None and self._anchors is not None:
             self.model.binarize.anchor = self._anchors[micro_batch.index]
         indices = self.loader.train[micro_batch.examples]
@@ -196,7 +196,7 @@ class AutoencoderObjective(Objective):
         self._finalize_thresholds()
 
     def release(self) -> None:
-        """Return to the lengths and the frozen units of before the run, and switch to evaluation mode."""
+        """Restore the lengths and the frozen units from before the run, and switch to evaluation mode."""
         self._before.restore()
         super().release()
 
@@ -211,13 +211,13 @@ class AutoencoderObjective(Objective):
         return None if self.sweeper is None else self.sweeper.state_dict()
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Freeze what a checkpoint had frozen."""
+        """Freeze the units that a checkpoint had frozen."""
         if self.sweeper is not None and state is not None:
             self.sweeper.load_state_dict(state)
 
 
 class _State:
-    """What a run changes in a model beside the values of its state: lengths, frozen units, when thresholds move."""
+    """The changes of a run to a model beyond its state: lengths, frozen units, when thresholds move."""
 
     def __init__(self, model: OrderedNetwork) -> None:
         self._model, self._lengths, self._frozen = model, model.lengths, model.frozen

@@ -53,7 +53,7 @@ class Training:
     256
 
     Args:
-        steps: batches to train on, in each stage of a code that grows; `epochs` counts passes over the data instead.
+        steps: batches to train on, in each stage of a growing code; `epochs` counts passes over the data instead.
         batch_size: the number of examples in a batch, over all processes.
         micro_batches: the number of parts of a batch, for gradient accumulation or several processes. Each micro-batch
             has its own random seed, so two processes with one micro-batch each train the model of one process with two.
@@ -68,7 +68,7 @@ class Training:
         invariance: the invariance penalty (section 4.4), such as Invariance(0.1).
         contrastive: the contrastive loss of two views of an item, such as Contrastive(1).
         reconstruction: the share of the decoder's gradient that reaches the encoder. 0 is a stop-gradient: the decoder
-            learns to decode codes that are trained for something else.
+            learns to decode codes that another loss trains.
         sweep: freeze units that have converged, first to last (section 4.1).
         growth: start with a narrow code and widen it while more units lower the error (section 7).
         holdout: the share of the data held out to measure errors on, at most 4,096 items.
@@ -171,7 +171,7 @@ class Training:
 
 
 def _part(kinds: tuple[type[Any], ...], values: dict[str, Any]) -> Any:
-    """Return the object that these values are settings of: of the class that has their names."""
+    """Return the object that these settings describe: its class has fields of their names."""
     named = [kind for kind in kinds if set(values) <= {field.name for field in fields(kind)}]
     return (named or kinds)[0](**values)
 

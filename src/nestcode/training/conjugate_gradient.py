@@ -16,7 +16,7 @@ from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.training.strong_wolfe import Trial, Wolfe, line_search
 
-FIRST_MOVE = 0.01  # of the first trial of all, relative to the norm of the parameters
+FIRST_MOVE = 0.01  # of the very first trial, relative to the norm of the parameters
 # Powell (1977) restarts where successive gradients are farther from orthogonal than this. His 0.2 restarts the networks
 # of benchmarks/conjugate_gradient.py so often that they train more slowly.
 POWELL = 0.5
@@ -63,7 +63,7 @@ class ConjugateGradient(Optimizer):
 
     Each step calls the closure several times and compares the losses. **The closure must be a deterministic function
     throughout a step**: draw the batch, the noise and the kept lengths before, and hold them fixed within. With several
-    processes it must return the same loss on all, the average. As for every optimizer of PyTorch, it clears the
+    processes it must return the same loss on all, the average. As with every optimizer of PyTorch, it clears the
     gradients, computes the loss, calls `backward` and returns the loss.
 
     A step never raises the loss, except by rounding, and leaves the gradients at its end point. An infinite or NaN loss
@@ -132,7 +132,7 @@ class ConjugateGradient(Optimizer):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Line searches so far, those that satisfied the strong Wolfe conditions, that moved nothing; evaluations."""
+        """Counts so far: line searches, how many met the strong Wolfe conditions or moved nothing, evaluations."""
         group = self.param_groups[0]
         return {
             "searches": int(group["searched"]),
@@ -184,7 +184,7 @@ class ConjugateGradient(Optimizer):
         return loss.detach()
 
     def _search(self, line: "_Line", noise: float) -> Step:
-        """Move the parameters along the conjugate direction, or else that of steepest descent, or not at all."""
+        """Move the parameters along the conjugate direction, or else along steepest descent, or not at all."""
         group = self.param_groups[0]
         wolfe = Wolfe(group["c1"], group["c2"], noise)
         for restarted, direction in self._directions(line):

@@ -1,9 +1,9 @@
 """The contrastive loss: two views of an item get similar codes, other items other codes, at every length.
 
 The invariance penalty of section 4.4 only requires that codes change little with their items, which a constant code
-satisfies. InfoNCE (as in SimCLR) requires in addition that a code identifies its item among the others of the batch,
-here from the prefix that nested dropout keeps. Views come from the encoder's noise: corruption, dropout, or
-`nestcode.nn.RandomViews` of images.
+satisfies. InfoNCE (as in SimCLR) also requires that a code identifies its item within the batch, here by the prefix
+that nested dropout keeps. Views come from the encoder's noise: corruption, dropout, or `nestcode.nn.RandomViews` of
+images.
 """
 
 from dataclasses import dataclass

@@ -31,8 +31,8 @@ class Source(Protocol):
     array([[ 8.,  9., 10., 11.],
            [ 0.,  1.,  2.,  3.]], dtype=float32)
 
-    Whatever has these five members is a source: `nestcode.data.ImageFolder`, or a reader of your own. It may also have
-    the `shape` of an item, as all those here do: images are recognized by it.
+    Any object with these five members is a source: `nestcode.data.ImageFolder`, or a reader of your own. It may also
+    have the `shape` of an item, as all sources of this module do: images are recognized by it.
     """
 
     features: int  # of a row
@@ -48,7 +48,7 @@ class Source(Protocol):
 
 
 def as_source(X: object) -> Source:
-    """Return anything that can be trained on as a `Source`.
+    """Return data of any supported kind as a `Source`.
 
     >>> images = torch.zeros(100, 8, 8, 3, dtype=torch.uint8)
     >>> source = as_source(torch.utils.data.TensorDataset(images, torch.arange(100)))     # without the labels
@@ -63,7 +63,7 @@ def as_source(X: object) -> Source:
             list of equal arrays; a map-style `torch` dataset (or whatever else has a length and items) whose items
             are arrays, tensors or tuples that begin with one: the rest, such as a label, is dropped. Its items are
             read one after another in the caller's thread, or many at a time if it offers `__getitems__`.
-            Random items are to draw from PyTorch's global generator, which a run seeds. Or a `Source`.
+            Random items should draw from PyTorch's global generator, which a run seeds. Or a `Source`.
 
     """
     if isinstance(X, Source):

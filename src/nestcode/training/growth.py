@@ -1,6 +1,6 @@
-"""Growth: a code that is widened while that pays (the infinite latent dimensions of section 7 of the paper).
+"""Growth: a code is widened as long as that pays (the infinite latent dimensions of section 7 of the paper).
 
-Not here: how blocks are added without changing old ones (`nestcode.nn.layers`), the stages of training (`loop.py`).
+Not here: adding blocks without changing old ones (`nestcode.nn.layers`), the stages of training (`loop.py`).
 """
 
 from dataclasses import dataclass

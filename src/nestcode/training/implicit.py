@@ -1,4 +1,4 @@
-"""Training of implicit codebooks: the squared error of what every prefix of a code decodes to.
+"""Training of implicit codebooks: the squared error of every decoded prefix.
 
 Each step encodes its batch by beam search without gradients, then decodes the codes once with gradients. That pass
 decodes every prefix on its way, so nested dropout needs no draws: the loss is its expectation, the error of each length
@@ -38,7 +38,7 @@ def train_implicit(
 
 
 class ImplicitObjective(Objective):
-    """The expected squared error of a decoded prefix, and that of the centroids."""
+    """The expected squared errors of decoded prefixes and of the centroids."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class ImplicitObjective(Objective):
         self._weights = torch.from_numpy(self.lengths.pmf(self.model.stages)).float().to(self.device)
 
     def load(self, step: int, micro_batch: MicroBatch) -> None:  # noqa: ARG002
-        """Copy rows to where a CUDA graph reads them."""
+        """Copy rows to the buffers that a CUDA graph reads."""
         examples = torch.from_numpy(micro_batch.examples).to(self._resident.device)
         self._rows.copy_(self._resident[examples], non_blocking=True)
 
     def loss(self) -> Tensor:
-        """Return the expected error of the loaded rows, and beside it that of the centroids."""
+        """Return the expected error of the loaded rows plus the error of the centroids."""
         x = self._rows
         codes = self.model.search(x, BEAMS, CANDIDATES, self._last)
         decoded = self.model(codes)

@@ -1,4 +1,4 @@
-"""The protocol between the training loop and what it minimizes."""
+"""The protocol between the training loop and an objective."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from nestcode.training.runtime.sampler import MicroBatch
 
 
 class Objective(ABC):
-    """A loss of a model on examples, and what happens around the steps that minimize it.
+    """A loss of a model on examples, with hooks around the steps that minimize it.
 
         begin_stage ──▶ (load ──▶ loss) per micro-batch ──▶ after_step ──▶ … ──▶ grows? ──▶ grow ──▶ begin_stage
                                                                                        └──▶ finish ──▶ release
@@ -26,14 +26,14 @@ class Objective(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Return what a run must have in common with the checkpoint it resumes, as JSON values."""
+        """Return the values that a run must share with the checkpoint it resumes, as JSON."""
 
     @abstractmethod
     def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:
-        """Move the model and the data to the device, and allocate what a micro-batch is loaded into."""
+        """Move the model and the data to the device, and allocate the buffers of a micro-batch."""
 
     def begin_stage(self) -> None:  # noqa: B027
-        """Make what depends on the model's present width."""
+        """Prepare whatever depends on the model's present width."""
 
     @abstractmethod
     def load(self, step: int, micro_batch: MicroBatch) -> None:
@@ -47,7 +47,7 @@ class Objective(ABC):
         """Make discrete units anew in the next evaluation, and hold them fixed in later ones."""
 
     def begin_batch(self) -> None:  # noqa: B027
-        """Discard what an earlier evaluation of the same batch recorded: a line search evaluates it several times."""
+        """Discard the records of an earlier evaluation of the same batch: a line search evaluates it several times."""
 
     def after_step(self, step: int) -> bool:  # noqa: ARG002
         """Follow a step of the optimizer; return whether parameters were frozen."""
@@ -77,12 +77,12 @@ class Objective(ABC):
         """Make the trained model ready for use."""
 
     def release(self) -> None:
-        """Undo what only the run needed of the model, however it ended."""
+        """Undo the run's temporary changes to the model, however it ended."""
         self.model.eval()
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return the state that a checkpoint keeps beside the model's."""
+        """Return the state that a checkpoint keeps in addition to the model's."""
         return None
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:  # noqa: B027
-        """Restore the state of a checkpoint, once the model's is loaded."""
+        """Restore the state of a checkpoint, after the model's state."""

@@ -34,7 +34,7 @@ def learning_rate_factor(step: int, total: int, schedule: Schedule) -> float:
 
 
 class OptimizerStep(Protocol):
-    """What the loop needs of an optimizer."""
+    """The optimizer as the loop sees it."""
 
     optimizer: torch.optim.Optimizer
 
@@ -45,7 +45,7 @@ class OptimizerStep(Protocol):
         """Discard directions that include units frozen since."""
 
     def report(self) -> dict[str, Any]:
-        """Return what a report says of the optimizer."""
+        """Return the optimizer's part of a report."""
         return {}
 
 

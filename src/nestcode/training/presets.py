@@ -1,4 +1,4 @@
-"""The networks of the paper and of this library, with the settings they are trained by.
+"""The networks of the paper and of this library, with their training settings.
 
 Constants that the paper does not state, and the choices made here:
 
@@ -32,7 +32,7 @@ PLAIN = ("tied", "gradient", "signed", "corruption", "dropout", "spread")  # set
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The architecture of an ordered autoencoder or classifier, beside its layer sizes.
+    """The architecture of an ordered autoencoder or classifier, except its layer sizes.
 
     >>> Network(tied=True, gradient="none", signed=False).tied      # the paper's binarization
     True

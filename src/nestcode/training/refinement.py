@@ -1,7 +1,7 @@
-"""Training of a refiner: the squared error of what it makes of decoded items, at random prefix lengths.
+"""Training of a refiner: the squared error of refined items, at random prefix lengths.
 
-The bits stay as they are; nested dropout draws how many of them are kept. Each length is weighted by the inverse of the
-error that the coder leaves there, so that all lengths count alike and an untrained network has a loss of 1.
+The bits do not change; nested dropout draws how many of them are kept. Each length is weighted by the inverse of the
+coder's error there, so that all lengths count alike and an untrained network has a loss of 1.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ WEIGHED_ON = 2048  # items that the weights of lengths are estimated on
 
 @dataclass(frozen=True)
 class Pairs:
-    """Items, and what their codes decode to at some lengths; scaled to unit variance."""
+    """Items and their decoded codes at some lengths, scaled to unit variance."""
 
     lengths: NDArray[np.int64]  # (lengths,)
     coefficients: NDArray[np.float16]  # (lengths, n, directions): decoded items in a projection
@@ -85,7 +85,7 @@ class RefinementObjective(Objective):
         return coefficients @ self._directions, items, self._lengths[places].to(self.device)
 
     def load(self, step: int, micro_batch: MicroBatch) -> None:
-        """Draw a length for each example, flip images, and gather what the network is given."""
+        """Draw a length for each example, flip images, and gather the network's input."""
         rng, size = np.random.default_rng([self._seed, step]), len(micro_batch.examples)
         own = slice(micro_batch.index * size, (micro_batch.index + 1) * size)  # of what is drawn for the whole batch
         places = torch.from_numpy(rng.integers(len(self._lengths), size=self._batch_size)[own]).to(self._home)

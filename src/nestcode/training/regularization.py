@@ -183,9 +183,10 @@ def invariance_penalty(
 ) -> Tensor:
     """Return the mean of ‖f(y + ε) − f(y)‖² / ‖ε‖² with ε ~ N(0, variance · I): a stochastic contractive penalty.
 
-    For a linear encoder Ω its expectation is ‖Ω‖² / features; for a smooth one and small noise, that of its Jacobian.
-    With weights it is Σ w_k |f_k(y + ε) − f_k(y)|² / ‖ε‖². Where w_k is the probability that unit k is kept, this is
-    the mean penalty of truncated codes: the gradients of late units then decay as those of their reconstruction do.
+    For a linear encoder Ω its expectation is ‖Ω‖² / features; for a smooth encoder and small noise it is ‖J‖² /
+    features, with the Jacobian J. With weights it is Σ w_k |f_k(y + ε) − f_k(y)|² / ‖ε‖². Where w_k is the probability
+    that unit k is kept, this is the mean penalty of truncated codes: the gradients of late units then decay as their
+    reconstruction gradients do.
 
     >>> double = lambda y: 2 * y
     >>> round(float(invariance_penalty(double, torch.rand(5, 3), variance=0.01)), 3)

@@ -4,9 +4,9 @@ Early units are kept in every truncation and converge first; a decaying distribu
 the first units are frozen, they get no gradient, and lengths are drawn conditionally on reaching past them: the first
 unit that is still trained is kept in every draw.
 
-Without hidden layers all that a swept prefix depends on is frozen with it: the units' encoder weights, biases and
-thresholds, their decoder weights, and the decoder's output bias, which all units share. Codes and reconstructions of
-swept prefixes then stay the same, bit for bit.
+Without hidden layers everything on which a swept prefix depends is frozen with it: the units' encoder weights, biases
+and thresholds, their decoder weights, and the decoder's output bias, which all units share. Codes and reconstructions
+of swept prefixes then stay the same, bit for bit.
 
 Hidden layers serve all units and are trained to the end, or until they have converged: codes and reconstructions of
 swept prefixes change through them and through the decoder's biases, until both are frozen together. As long as they are
@@ -82,7 +82,7 @@ class Sweep:
 
 
 class Sweeper:
-    """Tracks a model's codes of sample rows, and freezes what has converged.
+    """Tracks a model's codes of sample rows, and freezes converged units.
 
     Args:
         model: whose units are frozen.
@@ -102,7 +102,7 @@ class Sweeper:
         model.freeze(model.frozen)  # masks units from the first step on, so that a compiled step stays valid
 
     def check(self, step: int) -> bool:
-        """Freeze what has converged after a step, and return whether there was any."""
+        """Freeze units that have converged after a step, and return whether there were any."""
         if not self.sweep.due(step, self.steps, self.model.width):
             return False
         model, frozen = self.model, self.model.frozen
@@ -121,9 +121,9 @@ class Sweeper:
         return units > frozen or hidden
 
     def _converged(self, change: Tensor) -> int:
-        """Return how many units the first blocks have that have converged, with at most one that is not frozen yet.
+        """Return the number of units of the converged blocks, of which at most one is not frozen yet.
 
-        Later blocks change little because they are starved, until they are the first to be trained.
+        Later blocks change little because they are starved, until they become the first trained block.
         """
         frozen, blocks = self.model.frozen, min(self.sweep.blocks, self.model.width)
         ends = (self.sweep.first(block, self.model.width) for block in range(1, blocks))

@@ -1,6 +1,6 @@
 """AdaptiveCoder: backward-adaptive residual quantization of principal coefficients.
 
-Smooth and busy images need different directions refined, and the bytes decoded so far tell which. `codebooks.py` has
+Smooth and busy images need different directions refined, and the bytes decoded so far show which. `codebooks.py` has
 the algorithm. Codes stay nested, as the decoder follows the same adaptation.
 """
 

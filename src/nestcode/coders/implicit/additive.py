@@ -1,4 +1,4 @@
-"""Additive codebooks for given codes: what a search estimates distances by, where a network decodes."""
+"""Additive codebooks for given codes, by which searches estimate distances if a network decodes."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ def fit_additive(codes: Tensor, rows: Tensor, survival: Doubles, sweeps: int = S
     """Return codebooks whose summed entries approximate rows at every prefix length, and the counts of entries.
 
     They minimize the expected squared error of a random prefix by coordinate descent: the least-squares entries of one
-    stage, given those of all others. (n, stages), (n, features) -> (stages, 256, features), (stages, 256).
+    stage, given the other stages. (n, stages), (n, features) -> (stages, 256, features), (stages, 256).
 
     Args:
         codes: of the rows, one integer below 256 per stage.

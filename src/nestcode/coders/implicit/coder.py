@@ -1,7 +1,7 @@
-"""ImplicitCoder: residual quantization whose codebooks are functions of what is decoded so far.
+"""ImplicitCoder: residual quantization whose codebooks are functions of the decoded prefix.
 
-Each byte of a code chooses an entry of a codebook that a network makes for the item, out of what the bytes before it
-decode to (QINCo: Huijben et al. 2024; QINCo2: Vallaeys et al. 2025). Written from the papers.
+Each byte of a code chooses an entry of a codebook, which a network computes for the item from the decoded earlier bytes
+(QINCo: Huijben et al. 2024; QINCo2: Vallaeys et al. 2025). Written from the papers.
 """
 
 from typing import Any, ClassVar, Self, Unpack
@@ -39,12 +39,12 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
     True
 
     Training starts from the codebooks of a `ResidualCoder`, and can be interrupted: `fit(X, checkpoint="run.ckpt",
-    resume=True)` continues it, bit for bit. An `Index` estimates distances by codebooks that add up, fitted to the same
-    codes, and reranks by what the network decodes.
+    resume=True)` continues it, bit for bit. An `Index` estimates distances by additive codebooks, fitted to the same
+    codes, and reranks by the network's decoding.
 
     Args:
-        base: the coder whose codebooks training starts from, with the width and the metric. A fitted one is used as it
-            is, others are fitted on the training items.
+        base: the coder whose codebooks training starts from, with the width and the metric. A fitted coder is used
+            unchanged, an unfitted coder is fitted on the training items.
         units: of the network of each byte.
         layers: residual blocks of the network of each byte.
         beams: the number of partial encodings that beam search keeps for each item; more beams give better codes and
@@ -110,7 +110,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
 
     @property
     def additive_(self) -> ResidualCoder:
-        """The coder that decodes the same codes by codebooks that add up, approximately."""
+        """The coder that approximately decodes the same codes by additive codebooks."""
         return self._fitted().additive
 
     def layout(self, length: int) -> BaseLayout:  # noqa: ARG002

@@ -1,1 +1,1 @@
-"""What a training run needs of its machine: devices, processes, randomness, batches, checkpoints, logs, signals."""
+"""The environment of a training run: devices, processes, randomness, batches, checkpoints, logs, signals."""

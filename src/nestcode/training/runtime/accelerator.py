@@ -50,12 +50,12 @@ class Accelerator:
             torch.manual_seed(seed)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Compute in bfloat16 where that was chosen."""
+        """Compute in bfloat16 if it was chosen."""
         return nullcontext() if self._dtype is None else torch.autocast(self.device.type, self._dtype)
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Compute float32 products in TensorFloat32 where that was chosen, backward passes included."""
+        """Compute float32 products in TensorFloat32 if it was chosen, backward passes included."""
         before = torch.get_float32_matmul_precision()
         if self._tensorfloat32:
             torch.set_float32_matmul_precision("high")
@@ -66,7 +66,7 @@ class Accelerator:
                 torch.set_float32_matmul_precision(before)
 
     def compiled(self, module: nn.Module) -> Callable[..., Tensor]:
-        """Return the module, compiled where that was chosen."""
+        """Return the module, compiled if that was chosen."""
         return torch.compile(module) if self._compile else module
 
     def graphed(self, function: Callable[[], None]) -> Callable[[], None]:

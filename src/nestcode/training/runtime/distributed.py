@@ -22,7 +22,7 @@ from nestcode.errors import Unavailable
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-JOIN = 1800.0  # seconds that rank 0 waits for the others, as PyTorch does
+JOIN = 1800.0  # seconds that rank 0 waits for the other ranks, as PyTorch does
 
 
 class ProcessGroup:
@@ -121,7 +121,7 @@ def _attempt(store: "Store", rank: int, size: int) -> str:
 
 @contextmanager
 def _reaching_all() -> Iterator[None]:
-    """Raise an error that tells what to do where a collective operation fails."""
+    """Raise an error with a remedy if a collective operation fails."""
     try:
         yield
     except RuntimeError as error:

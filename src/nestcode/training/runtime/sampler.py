@@ -33,7 +33,7 @@ class MicroBatch:
 
 
 class BatchSampler:
-    """The batches of a run, of which this process gets its micro-batches.
+    """The batches of a run, split into micro-batches of each process.
 
     >>> sampler = BatchSampler(100, Training(batch_size=10, micro_batches=2, steps=3), ProcessGroup())
     >>> [[len(part.examples) for part in batch] for batch in sampler.batches(stage=0, step=0)]
