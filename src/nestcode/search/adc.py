@@ -1,11 +1,11 @@
-"""Asymmetric distance computation (ADC): queries as they are, items as codes, distances by lookup tables.
+"""Asymmetric distance computation (ADC): uncompressed queries, items as codes, distances by lookup tables.
 
 A squared distance is a sum over the directions of an orthonormal projection. Each term depends on the query and a few
 bits of the code. A table with 256 entries for each byte of a code holds the terms for one query, so the distance to an
 item is one lookup and one addition a byte (product quantization: Jégou, Douze, Schmid 2011).
 
-The bytes of a residual quantizer are table indices as they are. Bit planes lie scattered in a code, in order of
-importance: `group_bits` regroups them, the bits of a direction side by side, eight bits to a byte.
+The bytes of a residual quantizer are table indices. Bit planes lie scattered in a code, in order of importance:
+`group_bits` regroups them, the bits of a direction side by side, eight bits to a byte.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from nestcode.search.scorer import NO_NORMS, ScanLayout, SearchMetric
 
 
 def asymmetric_distances(coder: Coder, queries: ArrayLike, codes: Codes) -> Floats:
-    """Return squared distances from queries to what codes decode to, (queries, items).
+    """Return squared distances from queries to decoded codes, (queries, items).
 
     >>> from nestcode import LinearCoder
     >>> X = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
@@ -140,7 +140,7 @@ class AdcScorer(ProjectedScorer):
 
     @lazy_property
     def decoder(self) -> _core.CoefficientDecoder:
-        """What the core decodes single codes by."""
+        """The format by which the core decodes single codes."""
         none = np.zeros((0, 0), dtype=np.float32)
         return _core.CoefficientDecoder(none, np.zeros(0, dtype=np.int32), none, self._layout.codebooks)
 
@@ -153,7 +153,7 @@ class AdcScorer(ProjectedScorer):
         return codes.packed, np.zeros(0, dtype=np.int64)
 
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
-        """Return what the first byte of a list's name decodes to, and what bits of the second add."""
+        """Return the decoded first byte of a list's name, and the contribution of bits of the second byte."""
         first = self.coder.coefficients(all_codes(min(bits, 8)))
         if bits <= 8:
             return first, np.zeros((1, first.shape[1]), dtype=np.float32)

@@ -1,10 +1,10 @@
-"""Attributes: the columns of items beside their codes, as Arrow arrays.
+"""Attributes: columns of items, as Arrow arrays.
 
     Schema      the columns of an index: their types by name
-    Attributes  those of one run, by position: in memory, or mapped from a file
+    Attributes  the columns of one run, by position: in memory, or mapped from a file
 
 In a file they are one record batch of an Arrow IPC stream, which is read without a copy. Conditions read whole columns
-(`column`), hits read rows (`take`): large texts stay in the file until they are asked for. Columns read from files are
+(`column`), hits read rows (`take`): large texts stay in the file until they are requested. Columns read from files are
 verified by their checksums, and validated by Arrow before it computes with them: a forged one leads nowhere.
 
 Nothing here is imported by an index without attributes: pyarrow is an extra.
@@ -74,7 +74,7 @@ class Attributes:
         count: how many items there are.
         batch: the columns in memory.
         file: the bytes of an Arrow IPC stream, in place of these.
-        mapped: what maps the bytes, if a file does.
+        mapped: the mapped arrays that have the bytes, if a file does.
 
     """
 
@@ -91,12 +91,12 @@ class Attributes:
 
     @classmethod
     def read(cls, given: Any, count: int, schema: Schema | None = None) -> Self:
-        """Return what a caller gives, checked, as columns of a schema; without one the columns are those given.
+        """Return the caller's attributes, checked, as columns of a schema; without a schema all given columns.
 
         Args:
             given: a table of pyarrow, pandas or polars, a dictionary of arrays, or a list of dictionaries.
             count: rows that there must be.
-            schema: the columns of the index, if it has some; those that are missing are null.
+            schema: the columns of the index, if it has some; missing columns are null.
 
         """
         table = _as_table(given)
@@ -115,7 +115,7 @@ class Attributes:
 
     @classmethod
     def nulls(cls, schema: Schema, count: int) -> Self:
-        """Return the attributes of items that have none."""
+        """Return null attributes."""
         kinds = _arrow_schema(schema)
         return cls(
             schema, count, pa.RecordBatch.from_arrays([pa.nulls(count, one.type) for one in kinds], schema=kinds)
@@ -164,7 +164,7 @@ class Attributes:
 
     @lazy_property
     def batch(self) -> Any:
-        """All columns; those of a file are not verified yet."""
+        """All columns; columns of a file are not verified yet."""
         assert self._file is not None
         data, at = pa.py_buffer(self._file), 0
         reader = pa.BufferReader(data)
@@ -292,7 +292,7 @@ class Attributes:
 
 
 def check_columns(columns: Sequence[str] | str | None, schema: Schema) -> list[str]:
-    """Return names of columns that were asked for; all by default.
+    """Return the names of requested columns; all by default.
 
     >>> check_columns("year", {"lang": "string", "year": "int64"})
     ['year']
@@ -315,7 +315,7 @@ def unknown_column(name: object, schema: Schema, place: str = "") -> InvalidInpu
 
 
 def _as_table(given: Any) -> Any:
-    """Return what a caller gives as an Arrow table."""
+    """Return the caller's attributes as an Arrow table."""
     try:
         if isinstance(given, pa.Table):
             return given
@@ -363,7 +363,7 @@ def _check_names(names: Sequence[Any], schema: Schema | None) -> None:
 
 
 def _type_of(name: str, kind: Any) -> str:
-    """Return our name of the type that a column given first is stored by."""
+    """Return our name of the type by which a new column is stored."""
     types, remedy = pa.types, "cast it"
     if kind in NAMES:
         return NAMES[kind]

@@ -109,7 +109,7 @@ class Condition(NamedTuple):
 
 
 def condition_filter(wanted: Any, schema: Schema) -> Filter:
-    """Return the filter of a condition; equal texts get the same one, with what it computed.
+    """Return the filter of a condition; equal texts get the same filter, with its cache.
 
     >>> condition_filter("lang = 'en' AND year > 2020", {"lang": "string", "year": "int64"})
     Filter(lang = 'en' AND year > 2020)
@@ -429,7 +429,7 @@ class _Parser:
         return evaluate
 
     def _convert(self, given: _Value, column: _Name) -> Any:
-        """Return a value as it is compared with a column: exact numbers, of timestamps in their unit."""
+        """Return a value as a column compares it: numbers exactly, timestamps in their unit."""
         value, kin = given.value, family(column.kind)
         if value is None:
             return None
@@ -494,7 +494,7 @@ def _by_value(left: _Name, value: Any, test: Callable[[Any, Any], Any]) -> Evalu
 
 
 def _plain(array: Any) -> Any:
-    """Return an array as it is compared: texts for categories, integers for dates and timestamps."""
+    """Return an array in comparable form: texts for categories, integers for dates and timestamps."""
     if pa.types.is_dictionary(array.type):
         return array.dictionary_decode()
     if pa.types.is_timestamp(array.type):
@@ -503,7 +503,7 @@ def _plain(array: Any) -> Any:
 
 
 def _compare(sign: str) -> Callable[[Any, Any], Any]:
-    """Return what compares an array with a value, exactly."""
+    """Return a function that compares an array with a value, exactly."""
 
     def compare(array: Any, value: Any) -> Any:
         if value is None:
@@ -541,7 +541,7 @@ def _as_float(value: Any) -> float:
 
 
 def _is_in(array: Any, values: list[Any]) -> Any:
-    """Return whether values are in a list: unknown where they are null, or where the list has a null and not them."""
+    """Return whether values are in a list: unknown for nulls, and for values that a list with a null lacks."""
     some = [value for value in values if value is not None]
     if pa.types.is_integer(array.type):
         bounds = np.iinfo(array.type.to_pandas_dtype())

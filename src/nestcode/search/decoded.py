@@ -1,4 +1,4 @@
-"""Reranking by what a coder decodes, where no projection has its distances: codes of networks."""
+"""Reranking by decoded items, if no projection has their distances: codes of networks."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from nestcode.search.scorer import Scorer, SearchMetric
 
 
 class DecodedScorer(Scorer):
-    """Estimates as the scorer of a base does, and reranks by what another decoder makes of the same bits."""
+    """Estimates by the scorer of a base, and reranks by another decoder of the same bits."""
 
     base: Scorer
 

@@ -23,7 +23,7 @@ BUDGET_STEPS = 1.3, 16.0  # factors by which the candidate budget changes until 
 TOLERANCE = 1.1  # of the candidate budget
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
-FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
+FEW_QUERIES = 10  # whose recall says little about other queries, whatever its standard error
 RERANK_HITS, LEAST_RERANK_QUERIES = 2000, 64  # of the queries that choose `rerank`: fewer change the budget instead
 COMPARED_IDS = 1 << 22  # pairs of a found and a true one at once
 COMPARED_VALUES = 1 << 22  # of vectors in float64 at once
@@ -64,8 +64,8 @@ class TrueDistances:
 class RecallTrials:
     """Searches for the same queries with several settings, against an exhaustive one.
 
-    Recall counts a hit that is as near as the k-th true neighbor, as ties are equally right. So it is not the recall of
-    ids that `nestcode.metrics.recall` computes.
+    Recall counts a hit that is as near as the k-th true neighbor, because ties are equally right.
+    `nestcode.metrics.recall` compares ids instead.
 
     Args:
         search: as `Index.search`.
@@ -75,7 +75,7 @@ class RecallTrials:
         count: items of the index.
         options: further arguments of every search.
         true: the true neighbors and their distances.
-        distances: between queries and items; None compares those that the searches report.
+        distances: between queries and items; None uses the distances that the searches report.
         own: the id of each query, where the queries are items of the index: no search counts the query itself.
 
     """
@@ -129,8 +129,8 @@ class RecallTrials:
     def fastest(self, target: float, near: Effort | None = None, margin: float = MARGIN) -> Evaluation:
         """Return the fastest settings whose recall is above the target by a margin, or come near the best.
 
-        The fastest of many settings is one that these queries favor: without a margin it often misses the target on
-        other queries. Some of the queries choose `rerank`, and all of them the candidate budget.
+        These queries favor the fastest of many settings: without a margin it often misses the target on other queries.
+        Some of the queries choose `rerank`, and all of them the candidate budget.
 
         Args:
             target: the recall.
@@ -154,13 +154,13 @@ class RecallTrials:
         return self._out_of_reach(target, few) if best is None else best
 
     def effort(self, chosen: Evaluation) -> Effort:
-        """Return settings as they hold for an index of any size."""
+        """Return settings for an index of any size."""
         return Effort(chosen.candidates, self.count, chosen.rerank, self._k)
 
     # settings
 
     def _reached(self, target: float, rerank: int, start: int) -> Evaluation | None:
-        """Return the fewest candidates that reach the target with as few reranked as that takes, in steps of 4."""
+        """Return the fewest candidates that reach the target, with the fewest reranked candidates, in steps of 4."""
         best = self._fewest(rerank, target, start)
         while best is None and rerank < min(MOST * self._k, self.count):
             rerank *= 4
@@ -170,7 +170,7 @@ class RecallTrials:
     def _with_best_rerank(self, best: Evaluation, target: float) -> Evaluation:
         """Return settings that are faster with more or fewer reranked.
 
-        Where none beside the hits is as good, as on graphs of vectors, no number between has to be tried.
+        If reranking the hits alone is as good, as on graphs of vectors, no number between has to be tried.
         """
         bare = self._faster(best, 1 / best.rerank, target)
         if bare is not None:
@@ -196,10 +196,10 @@ class RecallTrials:
         return found if found is not None and found.ns < best.ns else None
 
     def _fewest(self, rerank: int, target: float, start: int) -> Evaluation | None:
-        """Return the least candidate budget below all items that reaches the target; None where there is none.
+        """Return the least candidate budget below all items that reaches the target, or None.
 
-        Recall is close to a logistic function of the budget's logarithm, so one that falls short and one that reaches
-        the target tell where to look between them.
+        Recall is close to a logistic function of the budget's logarithm, so one budget below the target and one above
+        it predict the crossing.
         """
         low: Evaluation | None = None
         best: Evaluation | None = None
@@ -244,7 +244,7 @@ class RecallTrials:
         return self._tried[candidates, rerank]
 
     def _score(self, tried: Evaluation) -> float:
-        """Return the recall that other queries mostly reach."""
+        """Return the recall that other queries usually reach."""
         return tried.recall - self._margin * tried.standard_error
 
     def _reaches(self, tried: Evaluation, target: float) -> bool:
@@ -276,7 +276,7 @@ class RecallTrials:
     # queries
 
     def _part(self, most: int) -> "RecallTrials":
-        """Return the same trials of at most this number of queries, which want no more than those of all queries."""
+        """Return the same trials with at most this number of queries."""
         count = len(self._true)
         if count <= most:
             return self

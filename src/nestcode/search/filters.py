@@ -69,7 +69,7 @@ class Kept:
 
     @classmethod
     def of_bits(cls, bits: NDArray[np.uint8], size: int) -> "Kept":
-        """Return the items where bits are set, the first lowest; those behind the last item say nothing."""
+        """Return the items where bits are set, the first lowest; bits beyond the last item are ignored."""
         words = np.zeros(size // 64 + 1, dtype="<u8")
         words.view(np.uint8)[: len(bits)] = bits
         words[-1] &= np.uint64((1 << (size & 63)) - 1)
@@ -127,7 +127,7 @@ def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 
 class Rule(Protocol):
-    """What a filter asks of an item."""
+    """A condition on items."""
 
     def kept(self, run: SortedRun) -> Kept:
         """Return the items of a run that it allows, deleted ones too."""
@@ -145,8 +145,8 @@ class Filter:
     >>> index.search(Codes.from_bits([[0, 0]]), k=2, filter=wanted).ids
     array([[4, 5]])
 
-    What it allows of a run is computed once, and kept as long as the run lives. So a search takes as long as one
-    without a filter that compares the same items, and after an addition only new runs are looked at.
+    The allowed items of a run are computed once, and kept as long as the run lives. So a search takes as long as a
+    search without a filter that compares the same items, and an addition costs only new runs.
 
     Args:
         rule: the condition on an item; None allows all items.
@@ -186,7 +186,7 @@ Content = tuple[int, bytes]  # entries of a mask and its bits, or -1 and ids
 
 
 class RecentFilters:
-    """The filters of the ids and masks that calls gave last, by what these hold: one given again costs a comparison.
+    """The filters of recent ids and masks, by their values: a repeated one costs a comparison.
 
     >>> recent = RecentFilters()
     >>> mask = np.array([True, False, True])

@@ -1,4 +1,4 @@
-"""Fusion: one ranking of several, by ranks alone, as distances and BM25 scores have no common scale."""
+"""Fusion of several rankings by ranks alone, because distances and BM25 scores have no common scale."""
 
 from collections.abc import Sequence
 
@@ -17,12 +17,12 @@ def reciprocal_rank_fusion(rankings: Sequence[ArrayLike], k: int = 10) -> Ids:
     >>> reciprocal_rank_fusion([[4, 8, 2], [9, 4, -1]], k=3)
     array([4, 9, 8])
 
-    An id scores 1 / (60 + its rank) in each ranking that has it, and ties go to the lower id. So any other ranking can
-    be fused with `index.search(…).ids`, for example that of a text engine. Ids of -1 are missing hits.
+    An id scores 1 / (60 + its rank) in each ranking that has it, and ties go to the lower id. So `index.search(…).ids`
+    can be fused with any other ranking, for example of a text engine. Ids of -1 are missing hits.
 
     Args:
         rankings: the ids of each ranking, best first.
-        k: the number of ids; fewer where the rankings have fewer.
+        k: the number of ids; fewer if the rankings have fewer.
 
     """
     k, held = check_int(k, "k", least=1), [np.empty(0, dtype=np.int64)]

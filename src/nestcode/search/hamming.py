@@ -1,7 +1,7 @@
-"""Hamming distances: lists are probed, and items scored, by how many bits differ from the query's code.
+"""Hamming distances: lists are probed, and items scored, by the number of bits that differ from the query's code.
 
 Bare codes have no other distance. Codes of a coder without a layout, such as an autoencoder's, are estimated this way
-and reranked by what they decode to.
+and reranked by decoding.
 """
 
 import numpy as np

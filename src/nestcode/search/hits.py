@@ -1,4 +1,4 @@
-"""The results of searches: what was found, and the work it took."""
+"""The results of searches: the items found, and the work."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 class Hits:
     """The nearest items of each query, nearest first: arrays (n, k) for n queries, (k,) for one.
 
-    Where there are fewer than k items, the last ids are -1 and their distances infinite.
+    If there are fewer than k items, the last ids are -1 and their distances infinite.
 
     >>> from nestcode import Codes, Index
     >>> index = Index(width=3)
@@ -38,7 +38,7 @@ class Hits:
 
 @dataclass(frozen=True, init=False)
 class PartialHits(Hits):
-    """The nearest items of the parts of an index that answered: `Hits`, and why the others did not, by name.
+    """The nearest items of the parts of an index that answered: `Hits`, and for each missing part the reason.
 
     >>> hits = PartialHits(np.array([[7]]), np.array([[0.5]], np.float32), np.array([100]), {"part-1": "damaged"})
     >>> hits.ids, list(hits.missing)

@@ -1,7 +1,7 @@
-"""Inverted lists: which of them a query probes.
+"""Inverted lists: the choice of lists that a query probes.
 
 The codes that share their first `bits` bits are one inverted list. They lie side by side in a sorted array of codes, so
-a list is a range of positions, and what its bits decode to is the list's centroid.
+a list is a range of positions, and its decoded bits are the list's centroid.
 
     query ──▶ coarse distances to all centroids ──▶ probe the nearest lists until they hold `candidates` items
 
@@ -32,8 +32,8 @@ class ListCentroids:
     """The centroids of all inverted lists: each is the sum of a coarse and a fine part.
 
     Args:
-        coarse: (coarse, directions): what the first bits of a list's name decode to.
-        fine: (fine, directions): what its other bits add.
+        coarse: (coarse, directions): the decoded first bits of a list's name.
+        fine: (fine, directions): the contribution of its other bits.
         mean: the projection's mean in its own directions, (directions,).
         mean_square: the squared norm of the mean.
 

@@ -1,4 +1,4 @@
-"""What searches prepare of sorted runs, by the scorer of their codes, kept as long as the runs live."""
+"""The arrays that searches prepare of sorted runs, by the scorer of their codes, kept as long as the runs live."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -43,8 +43,8 @@ def scorer_for(coder: Coder | None, width: int) -> Scorer:
 class StoredLayouts:
     """Lays out codes for the searches of an index, which stores the layouts.
 
-    Snapshots refer to it, and it to none, unlike a `Searcher`: so an index that nobody refers to any more is freed at
-    once, with the files that it has open.
+    Snapshots refer to it, and unlike a `Searcher` it refers to no snapshot: so an unused index is freed at once, with
+    its open files.
     """
 
     def __init__(self, coder: Coder | None) -> None:
@@ -52,7 +52,7 @@ class StoredLayouts:
         self._latest: Scorer | None = None
 
     def __call__(self, codes: Codes) -> ScanLayout:
-        """Return what searches by distance scan of sorted codes."""
+        """Return the layout that searches by distance scan."""
         if self._latest is None or self._latest.width != codes.width:
             self._latest = scorer_for(self._coder, codes.width)
         return self._latest.estimator.lay_out(codes)
@@ -78,10 +78,10 @@ class PreparedGraph:
 
 
 class PreparationCache:
-    """What searches prepared of runs, for one scorer, as long as the runs live.
+    """The arrays that searches prepared of runs, for one scorer, as long as the runs live.
 
     Args:
-        scorer: what it is prepared for.
+        scorer: the scorer.
 
     """
 
@@ -91,7 +91,7 @@ class PreparationCache:
         self._parts: WeakKeyDictionary[object, dict[str, tuple[object, Any]]] = WeakKeyDictionary()  # with versions
 
     def _part(self, owner: object, name: str, make: Callable[[], Part], version: object = None) -> Part:
-        """Return a part of what was prepared, or prepare it."""
+        """Return a prepared part, or prepare it."""
         parts = self._parts.setdefault(owner, {})
         known = parts.get(name)
         if known is None or known[0] != version:
@@ -101,11 +101,11 @@ class PreparationCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what was prepared."""
+        """Bytes of the prepared arrays."""
         return sum(part.nbytes for parts in list(self._parts.values()) for _, part in list(parts.values()))
 
     def lists(self, run: SortedRun, bits: int) -> PreparedLists:
-        """Return the inverted lists of a run, which are named by `bits` bits."""
+        """Return the inverted lists of a run, with names of `bits` bits."""
 
         def make() -> PreparedLists:
             layout, starts = self._layout(run), run.list_starts(bits)
@@ -182,7 +182,7 @@ class PreparationCache:
         return self._part(graph, "graph", make)
 
     def navigator(self, stored: NavigatingCodes | None = None, *, ranked: bool) -> Navigator:
-        """Return the navigator of a graph: it has as many bits as are stored of the items, if some are."""
+        """Return the navigator of a graph, with the number of bits that is stored, if any."""
         width = self.scorer.width
         bits = navigating_bits(width, ranked=ranked) if stored is None else 8 * stored.grouped.shape[1]
         if bits not in self._navigators:
@@ -207,7 +207,7 @@ class PreparationCache:
         return self._part(run.owner, "stored", lambda: _floats(RunVectors([stored], [run.mapped]).rows(every)))
 
     def decoded(self, run: SortedRun) -> StoredVectors:
-        """Return what the codes of a run decode to."""
+        """Return the decoded codes of a run."""
 
         def make() -> StoredVectors:
             run.mapped.touch(but=BESIDE_CODES)

@@ -1,6 +1,6 @@
 """A snapshot as one scorer searches it.
 
-Positions count through all runs: those that are searched by inverted lists, then those that are searched by graphs.
+Positions count through all runs: first the runs that are searched by inverted lists, then the runs with graphs.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class PreparedSnapshot:
     """A snapshot as one scorer searches it.
 
     Args:
-        snapshot: what is searched.
-        cache: what the scorer prepared of it before.
+        snapshot: the snapshot.
+        cache: the scorer's prepared arrays.
         by_graph: whether runs with a graph are searched by it, not by inverted lists.
 
     """
@@ -101,7 +101,7 @@ class PreparedSnapshot:
 
     @lazy_property
     def vector_type(self) -> VectorType | None:
-        """How the index stores vectors, if it does."""
+        """The type of the stored vectors, if any."""
         stored = next((run.vectors for run in self.runs if run.vectors is not None), None)
         return None if stored is None else stored.format.dtype
 
@@ -115,12 +115,12 @@ class PreparedSnapshot:
 
     @lazy_property
     def lists(self) -> _core.Lists | None:
-        """The inverted lists, if there are some; scans need none."""
+        """The inverted lists, if any; scans need none."""
         lists = [self.cache.lists(run, self.list_bits).core for run in self._listed]
         return _core.Lists(lists) if lists else None
 
     def row_searcher(self, metric: SearchMetric, reranker: Reranker) -> _core.RowSearcher:
-        """Return what searches lists and graphs by rows, and reranks where the core can."""
+        """Return the core's searcher of lists and graphs, which reranks if it can."""
         known = self._searchers.get((metric, reranker))
         if known is None:
             known = self._searchers[metric, reranker] = self._make_searcher(metric, reranker)
@@ -155,7 +155,7 @@ class PreparedSnapshot:
         return _core.VectorRuns([*listed, *(vectors for vectors in walked if vectors is not None)])
 
     def reranker(self, request: Request) -> Reranker:
-        """Return what reranks the candidates of a request."""
+        """Return the reranker of a request."""
         if request.rank == "exact":
             in_files = any(run.vectors is not None and run.vectors.read_ahead for run in self._listed)
             return "vectors" if request.vectors is None and not in_files else "caller"
@@ -189,7 +189,7 @@ class PreparedSnapshot:
         return RunVectors([self.cache.decoded(run) for run in self.runs]) if self.keeps_decoded else None
 
     def scanned_codes(self, metric: SearchMetric) -> _core.ScannedRuns | None:
-        """Return the codes of all runs as scans read them, or None where only their coder decodes them."""
+        """Return the codes of all runs as scans read them, or None if only their coder decodes them."""
         how = self.scorer.decodable
         if how is None:
             return None
@@ -230,7 +230,7 @@ class PreparedSnapshot:
         return out
 
     def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
+        """Raise if a checksum failed in the arrays that were read so far."""
         for run in self.runs:
             run.mapped.check()
             if run.graph is not None:

@@ -1,4 +1,4 @@
-"""Distances in a coder's projection: queries are projected, and compared with coefficients that codes decode to."""
+"""Distances in a coder's projection: queries are projected and compared with decoded coefficients."""
 
 from abc import abstractmethod
 from functools import lru_cache, partial
@@ -51,7 +51,7 @@ class ProjectedScorer(Scorer):
     def distances(self, request: Request, codes: Codes) -> Floats:
         """Return the distances from each query to its own share of the codes, (queries, codes / queries).
 
-        What coefficients lack is one more of them: that of queries outside of the directions, or of the mean.
+        One more coefficient stands for the part of a query, or of the mean, outside of the directions.
         """
         coefficients, products = self._project(request)
         decoded = self.coder.coefficients(codes, request.threads)
@@ -79,7 +79,7 @@ class ProjectedScorer(Scorer):
     @property
     @abstractmethod
     def decoder(self) -> _core.CoefficientDecoder:
-        """What the core decodes single codes by."""
+        """The format by which the core decodes single codes."""
 
     def code_format(self, metric: SearchMetric) -> _core.CodeFormat:
         """Return how the core decodes codes to scan them."""
@@ -151,7 +151,7 @@ class ProjectedScorer(Scorer):
 
     @lazy_property
     def _complement(self) -> Floats:
-        """An orthonormal basis of what lies outside of the directions, or none where it takes long to find or use."""
+        """An orthonormal basis of the complement of the directions, or none if it takes long to find or use."""
         directions = self._projection.directions.astype(np.float64)
         count, features = directions.shape
         missing = features - count

@@ -1,4 +1,4 @@
-"""What a search reads of an index: sorted runs, and all of them at one moment.
+"""The view that a search has of an index: sorted runs, and a snapshot of all runs.
 
 A `SortedRun` is codes in lexicographic order with their ids, some of them deleted: a segment, or the write buffer. A
 `Snapshot` is the runs of an index at one moment.
@@ -35,34 +35,34 @@ class NeighborGraph(Protocol):
 
     @property
     def items(self) -> "NavigatingCodes | None":
-        """What a navigator made of the items, where it is stored."""
+        """The navigator's codes of the items, if they are stored."""
 
     @property
     def layout(self) -> str:
-        """The name of the layout of what is stored of the items."""
+        """The name of the layout of these codes."""
 
     @property
     def records(self) -> "_core.GraphRecords | None":
-        """The records by that layout, where they were packed as the graph was built."""
+        """The records by that layout, if they were packed when the graph was built."""
 
     @property
     def nodes(self) -> "StoredNodes | None":
-        """The nodes where walks read them from a file."""
+        """The nodes, if walks read them from a file."""
 
     @property
     def walked(self) -> bool:
-        """Whether searches walk through it."""
+        """Whether searches walk the graph."""
 
     @property
     def mapped(self) -> MappedArrays:
         """What is mapped from files."""
 
     def touch(self) -> None:
-        """Verify the checksums of everything, before everything is read."""
+        """Verify all checksums, before everything is read."""
 
 
 class RunOwner(Protocol):
-    """The codes of a run with their ids, whatever was deleted."""
+    """The codes of a run with their ids, including deleted items."""
 
     def find(self, ids: Ids) -> Ids:
         """Return the position of each id, or -1 where it is missing."""
@@ -73,7 +73,7 @@ class SortedRun(Protocol):
 
     @property
     def codes(self) -> Codes:
-        """All codes, deleted ones too."""
+        """All codes, including deleted items."""
 
     @property
     def ids(self) -> StoredIds:
@@ -85,15 +85,15 @@ class SortedRun(Protocol):
 
     @property
     def vectors(self) -> StoredVectors | None:
-        """The vectors of the codes, where the index stores them."""
+        """The vectors of the codes, if the index stores them."""
 
     @property
     def attributes(self) -> "Attributes | None":
-        """The columns of the codes, where the index has some; without, all are null."""
+        """The columns of the codes, if the index has some; otherwise all are null."""
 
     @property
     def layout(self) -> "ScanLayout":
-        """What a search scans of the codes, where the index stores it."""
+        """The layout of the codes that a search scans, if the index stores it."""
 
     @property
     def graph(self) -> NeighborGraph | None:
@@ -101,7 +101,7 @@ class SortedRun(Protocol):
 
     @property
     def owner(self) -> "RunOwner":
-        """The object that lives as long as these codes do: what was prepared of them is cached with it."""
+        """The object that lives as long as these codes: arrays that were prepared of them are cached with it."""
 
     def list_starts(self, bits: int) -> Positions:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
@@ -114,7 +114,7 @@ class SortedRun(Protocol):
 
     @property
     def mapped(self) -> MappedArrays:
-        """What is mapped from files: "codes", "ids" and so on; none of a run in memory."""
+        """The mapped arrays, "codes", "ids" and so on; none of a run in memory."""
 
 
 class Snapshot(Protocol):

@@ -1,9 +1,9 @@
 """Scan: every query against every allowed item, exact.
 
 The core scans vectors, codes of bit planes or codebooks, and Hamming distances (`cpp/nestcode/scan.hpp`,
-`code_scan.hpp`). It estimates distances in float32 and decides in float64. This module fetches what the core cannot
-read, a block at a time: vectors that the caller gives as a mapping, a function or in another dtype, and codes that only
-their coder decodes.
+`code_scan.hpp`). It estimates distances in float32 and decides in float64. This module fetches rows that the core
+cannot read, a block at a time: vectors that the caller gives as a mapping, a function or in another dtype, and codes
+that only their coder decodes.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def _scan_rows(selection: Selection, request: Request, distances: Floats, ids: I
 
 
 def _decoded(selection: Selection) -> Iterator[tuple[_core.VectorRuns, Ids, Ids]]:
-    """Yield what all codes decode to, the positions of vectors, and ids."""
+    """Yield all decoded codes, the positions of vectors, and ids."""
     for ids, codes in selection.items():
         for first in range(0, len(ids), ITEMS):
             own = ids[first : first + ITEMS]

@@ -1,4 +1,4 @@
-"""The columns of an index by name and type, as manifests have them: what is known of attributes without pyarrow."""
+"""The columns of an index by name and type, as in manifests: the part of attributes that needs no pyarrow."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ([\w/+:-]{1,64}))?\]")
 
 
 def family(kind: str) -> str:
-    """Return what types have in common that are compared, and converted, without a choice.
+    """Return the family of a type: types of one family are compared and converted without a choice.
 
     >>> family("int8"), family("category"), family("timestamp[us, UTC]")
     ('number', 'string', 'timestamp')
@@ -21,7 +21,7 @@ def family(kind: str) -> str:
 
 
 def is_extended(before: Schema, after: Schema) -> bool:
-    """Return whether columns begin with others, to which the rest were added.
+    """Return whether columns begin with earlier columns, to which the rest were added.
 
     >>> is_extended({"lang": "string"}, {"lang": "string", "year": "int64"})
     True

@@ -39,9 +39,9 @@ NO_CODEBOOKS = np.zeros((0, 256, 0), dtype=np.float32)
 
 @dataclass(frozen=True, eq=False)
 class ScanLayout:
-    """What a scorer scans beside sorted codes, or instead of them; arrays that it does not need are empty.
+    """The arrays that a scorer scans beside sorted codes, or instead of them; arrays that it does not need are empty.
 
-    An index stores it with its segments, and any scorer that names its format alike takes it as it is.
+    An index stores it with its segments, and any scorer of the same format uses it unchanged.
     """
 
     format: str = ""
@@ -76,11 +76,11 @@ NO_LAYOUT = ScanLayout()
 
 
 class Scorer(ABC):
-    """Estimates distances from queries to the codes of an index, and computes those of whole codes.
+    """Estimates distances from queries to the codes of an index, and computes distances to whole codes.
 
     Args:
         width: of the codes.
-        base: what estimates distances where this only reranks.
+        base: the scorer that estimates distances, if this one only reranks.
 
     """
 
@@ -99,7 +99,7 @@ class Scorer(ABC):
 
     @property
     def estimator(self) -> "Scorer":
-        """What lists are ranked and their items estimated by: the last base, or this."""
+        """The scorer that ranks lists and estimates their items: the last base, or this one."""
         return self if self.base is None else self.base.estimator
 
     @lazy_property
@@ -120,7 +120,7 @@ class Scorer(ABC):
         """Return the distances from queries to all inverted lists, (queries, 2^bits), up to a term that lists share."""
 
     def lay_out(self, codes: Codes) -> ScanLayout:  # noqa: ARG002
-        """Return what estimates read of sorted codes beside themselves; this takes time linear in their number."""
+        """Return the layout that estimates read in addition to sorted codes; this takes time linear in their number."""
         return NO_LAYOUT
 
     def block_starts(self, list_starts: NDArray[np.uint32]) -> NDArray[np.uint32]:  # noqa: ARG002

@@ -22,7 +22,8 @@ class Selection:
     Args:
         prepared: the snapshot.
         allowed: the filter.
-        apart: whether operators skip zero vectors, which `with_zeros` adds: by angle, their decoded codes mean nothing.
+        apart: whether operators skip zero vectors, which `with_zeros` adds: by angle, their decoded codes are
+            meaningless.
 
     """
 
@@ -71,8 +72,8 @@ class Selection:
     def scanned(self, vectors: RunVectors) -> tuple[_core.VectorRuns, Positions]:
         """Return vectors of all runs, and the positions of the items among them.
 
-        From the second scan on, the items are read side by side while there is room: each of them alone, anywhere in
-        memory, takes longer to read than to compare.
+        From the second scan on, the items lie side by side while there is room: items anywhere in memory take longer to
+        read than to compare.
         """
         known = self._gathered.get(vectors)
         if known is None:

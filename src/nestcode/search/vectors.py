@@ -2,8 +2,8 @@
 
     VectorFormat   how an index stores vectors: float32, float16, or int8 with one scale per vector
     StoredVectors  the vectors of one sorted run, by position; mapped from files, or in memory
-    RunVectors     those of all runs of a snapshot
-    GivenVectors   those that the caller of a search passes, by id
+    RunVectors     the vectors of all runs of a snapshot
+    GivenVectors   the vectors that the caller of a search passes, by id
 
 Stored vectors are compared where they lie (`cpp/nestcode/vector_rows.hpp`): a search reads only the rows it reranks.
 """
@@ -129,7 +129,7 @@ class StoredVectors:
         return {"vectors": self.rows, **({"scales": self.scales} if self.rows.dtype == np.int8 else {})}
 
     def concat(self, other: "StoredVectors") -> "StoredVectors":
-        """Return these vectors and others of the same format after them."""
+        """Return these vectors followed by others of the same format."""
         return StoredVectors(np.concatenate([self.rows, other.rows]), np.concatenate([self.scales, other.scales]))
 
     def write(self, first: int, other: "StoredVectors") -> None:
@@ -199,7 +199,7 @@ class RunVectors(Vectors):
 
     Args:
         stored: the vectors of each run.
-        mapped: what is mapped from files, if any is.
+        mapped: the mapped arrays, if any.
 
     """
 
@@ -252,7 +252,7 @@ class RunVectors(Vectors):
 class ReadAhead:
     """Requests rows before they are read, until all of them are in memory, and again after a page fault on disk.
 
-    So searches that find everything in memory do not pay for requests.
+    So searches with everything in memory do not pay for requests.
     """
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class GivenVectors(Vectors):
         return self.core
 
     def check(self) -> None:
-        """Do nothing: the caller answers for these vectors."""
+        """Do nothing: the caller is responsible for these vectors."""
 
     def _check_ids(self, keys: Ids) -> None:
         """Raise unless there is a vector for each of these ids."""

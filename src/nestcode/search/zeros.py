@@ -1,8 +1,8 @@
-"""Zero vectors by angle: which codes are theirs.
+"""Zero vectors by angle: the codes that they have.
 
-The cosine with a zero vector is 0, its distance 2 from everything. What its code decodes to is not quite zero, and
-points anywhere: L2-normalized, it would be near some query. But a zero vector always has the same code, and where codes
-are not too short, an item of ordinary norm in the direction that it decodes to has another one.
+The cosine with a zero vector is 0, its distance 2 from everything. Its code decodes to a vector that is not quite zero
+and points anywhere: L2-normalized, it would be near some query. But a zero vector always has the same code, and if
+codes are not too short, an item of ordinary norm in that direction has another code.
 """
 
 import numpy as np
