@@ -14,6 +14,7 @@ from nestcode.data.cifar10 import SHA256
 from nestcode.index import PrefixTree
 from nestcode.reproduce import Lab
 from nestcode.reproduce.complexity.experiment import random_codes
+from nestcode.reproduce.lab.verdicts import are_unit_exponents
 from nestcode.reproduce.speeds.experiment import (
     crops,
     flips,
@@ -23,6 +24,7 @@ from nestcode.reproduce.speeds.experiment import (
     walk,
 )
 from nestcode.reproduce.speeds.figures import PROBES, ball_size
+from nestcode.reproduce.speeds.scan import SHARES, WIDTHS, fit_exponents
 from tests.data.test_cifar10 import small_sums, write_small_cifar10
 from tests.reproduce.toy import run
 
@@ -36,7 +38,29 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     assert numbers["hashing"][-1][2] > numbers["scan"][-1]  # three million probes and three thousand codes
     smaller, larger = numbers["found"][0], numbers["found"][2]
     assert 0 < smaller < larger <= 1  # larger neighborhoods have a higher recall
-    assert {"speeds-time.png", "speeds-time.svg", "speeds-recall.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert np.shape(numbers["scan by size"]) == (len(WIDTHS), len(SHARES))
+    assert {"speeds-time.png", "speeds-time.svg", "speeds-recall.png", "speeds-scan.png"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+
+
+@given(st.floats(0.5, 1.5), st.floats(0.5, 1.5), st.floats(0, 0.05), st.integers(0, 100))
+def test_intervals_of_exponents_contain_those_of_a_power_law(
+    alpha: float, gamma: float, noise: float, seed: int
+) -> None:
+    counts = [1e6 / share for share in SHARES]
+    law = np.outer(np.power(WIDTHS, alpha), np.power(counts, gamma))
+    near = fit_exponents(WIDTHS, counts, law * np.exp(noise * np.random.default_rng(seed).standard_normal(law.shape)))
+    for fitted, true in zip(near, (alpha, gamma), strict=True):
+        assert fitted.low <= fitted.value <= fitted.high
+        assert abs(fitted.value - true) < 2 * (fitted.high - fitted.low) + 1e-6  # four standard errors
+
+
+def test_the_exponents_decide_on_a_linear_scan() -> None:
+    counts = [1e6 / share for share in SHARES]
+    for power, holds in ((1.0, True), (1.3, False), (0.5, False)):
+        seconds = np.outer(np.power(WIDTHS, power), counts)
+        assert are_unit_exponents(fit_exponents(WIDTHS, counts, seconds)) is holds
 
 
 def test_crops_are_squares_of_the_images(tmp_path: Path) -> None:

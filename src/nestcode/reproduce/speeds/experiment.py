@@ -14,16 +14,24 @@ from nestcode.index import PrefixTree
 from nestcode.metrics import exact_neighbors, recall
 from nestcode.reproduce.complexity.experiment import random_codes
 from nestcode.reproduce.lab import Experiment, Lab
-from nestcode.reproduce.lab.timing import seconds_each
-from nestcode.reproduce.lab.verdicts import is_constant_shift
-from nestcode.reproduce.speeds.figures import PAPER_SECONDS, PROBES, RADII, SIZES, ball_size, figure_recall, figure_time
+from nestcode.reproduce.lab.timing import EVICTING_BYTES, seconds_each
+from nestcode.reproduce.lab.verdicts import are_unit_exponents, is_constant_shift
+from nestcode.reproduce.speeds.figures import (
+    PAPER_SECONDS,
+    PROBES,
+    RADII,
+    SIZES,
+    ball_size,
+    figure_recall,
+    figure_scan,
+    figure_time,
+)
+from nestcode.reproduce.speeds.scan import SHARES, WIDTHS, fit_exponents, scan_seconds
 
 SIDE = 16  # of image crops
 SEARCHED = 256  # bits that Index.search ranks by
 PAPER_SPEEDUP = 15_000
 HUNDREDS = 200  # times as long as the longest codes that semantic hashing can search
-SCANNED = (16, 4, 1)  # a scan is timed of one item in so many
-SCAN_GROWTH = (0.5, 2.0)  # growth of its time relative to that of items or bits, to be called proportional
 
 
 def run(lab: Lab) -> None:
@@ -33,7 +41,7 @@ def run(lab: Lab) -> None:
     queries, exact = lab.pick(toy=200, quick=10_000, full=10_000), lab.pick(toy=50, quick=100, full=1000)
     found = lab.cached("speeds", lambda: measure(lab, count, widths, queries, exact), seed=lab.seeds[0])
     add_headline(lab, count, widths[-1], found)
-    add_claims(lab, widths, found)
+    add_claims(lab, count, widths, found)
     lab.table(
         ["bits", "linear scan", *(f"semantic hashing, radius {r}" for r in RADII),
          *(f"ordered, R = {r}" for r in SIZES), *(f"bit by bit, R = {r}" for r in SIZES),
@@ -57,6 +65,12 @@ def run(lab: Lab) -> None:
         figure_recall(widths, found),
         "Left: share of empty Hamming balls. Right: recall@10 by the true neighbors (L2 of pixels) and time per query: "
         "neighborhoods one by one, search in a batch.",
+    )
+    lab.figure(
+        "speeds-scan",
+        figure_scan([count / share for share in SHARES], WIDTHS, found["scan by size"]),
+        "CPU time of a linear scan of random codes that are read from memory, not from a cache; lines are proportional "
+        "to N.",
     )
     lab.departure(
         f"The paper's codes are of 80 Million Tiny Images, which was withdrawn. Here they are of {count:,} crops of "
@@ -82,8 +96,9 @@ def measure(lab: Lab, count: int, widths: Sequence[int], queries: int, exact: in
     with lab.console.status("  recall"):
         found = measure_recall(coder, codes, rows, query_rows[:exact])
     found |= measure_long(lab, widths, timed)
-    jobs = {str(share): partial(query_codes[0].hamming, codes[: count // share]) for share in SCANNED}
-    found["scan by count"] = np.array(list(seconds_each(jobs, rounds=3).values()))
+    rounds, evicting = lab.pick(toy=(1, 1 << 20), quick=(5, EVICTING_BYTES), full=(9, EVICTING_BYTES))
+    with lab.console.status("  linear scans"):
+        found["scan by size"] = scan_seconds(count, np.random.default_rng(lab.seeds[0]), rounds, evicting)
     return {name: np.array([one[name] for one in timed]) for name in timed[0]} | found
 
 
@@ -276,7 +291,7 @@ def add_headline(lab: Lab, count: int, width: int, found: Mapping[str, Any]) -> 
     lab.measured |= {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
-def add_claims(lab: Lab, widths: Sequence[int], found: Mapping[str, Any]) -> None:
+def add_claims(lab: Lab, count: int, widths: Sequence[int], found: Mapping[str, Any]) -> None:
     """Report the paper's statements on figure 3."""
     ordered, scan, hashing = found["ordered"][:, 1], found["scan"], found["hashing"]
     growth = float(ordered[-1] / ordered[1])
@@ -289,16 +304,14 @@ def add_claims(lab: Lab, widths: Sequence[int], found: Mapping[str, Any]) -> Non
     )
     first, second = -np.diff(found["depth"][-1])
     timed = found["ordered"][-1].tolist()
-    parts, middle = found["scan by count"], len(widths) // 2
-    items, bits = SCANNED[0] / SCANNED[-1], widths[-1] / widths[middle]
-    by_items, by_bits = float(parts[-1] / parts[0]), float(scan[-1] / scan[middle])
+    bits, items = fit_exponents(WIDTHS, [count / share for share in SHARES], found["scan by size"])
     lab.finding(
         "a linear scan costs O(KN)",
         paper="O(KN)",
         where="section 1",
-        ours=f"{items:.0f} times the items take {by_items:.1f} times the time, {widths[middle]} to {widths[-1]} bits "
-        f"{by_bits:.1f} times",
-        holds=all(SCAN_GROWTH[0] < each < SCAN_GROWTH[1] for each in (by_items / items, by_bits / bits)),
+        ours=f"CPU time grows as K to the power of {bits}, {WIDTHS[0]} to {WIDTHS[-1]} bits, and as N to the power of "
+        f"{items}, {count // SHARES[0]:,} to {count:,} codes, intervals at 95 %",
+        holds=are_unit_exponents([bits, items]),
         seeds=lab.seeds[:1],
     )
     slower = ", ".join(f"{1e6 * seconds:.0f}" for seconds in found["walk"][-1])

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from nestcode.report import BLACK, GREEN
+from nestcode.arrays import Doubles
+from nestcode.report import BLACK, COLORS, GREEN
 from nestcode.reproduce.drawing import add_grid, set_ticks
 
 SIZES, RADII = (2, 32, 512), (1, 2, 3)
@@ -46,6 +47,21 @@ def figure_time(count: int, widths: Sequence[int], found: Mapping[str, Any]) -> 
     set_ticks(axes.xaxis, widths, [str(width) for width in widths])
     add_grid(axes)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def figure_scan(counts: Sequence[float], widths: Sequence[int], seconds: Doubles) -> Figure:
+    """Draw the CPU time of a scan by number of items, (widths, counts), beside lines proportional to it."""
+    figure = Figure(figsize=(6.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for width, own, color in zip(widths, seconds, COLORS, strict=False):
+        axes.plot(counts, 1e3 * own, "o", color=color, label=f"{width} bits")
+        axes.plot(counts, 1e3 * own.max() * np.array(counts) / max(counts), "-", color=color, linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="codes scanned", ylabel="CPU milliseconds", title="Linear scan")
+    set_ticks(axes.xaxis, sorted(counts))
+    axes.yaxis.set_major_formatter("{x:g}")
+    add_grid(axes)
+    axes.legend(frameon=False)
     return figure
 
 
