@@ -19,7 +19,7 @@ from nestcode.reproduce.filters import experiment as filters
 from nestcode.reproduce.knn import experiment as knn
 from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.compression import READINGS, Reading, compression, compression_images, reading_seeds
-from nestcode.reproduce.lab.recipes import COMBINED, FIRST_ROUND, THIRD_ROUND, combinations
+from nestcode.reproduce.lab.recipes import RECIPES
 from nestcode.reproduce.lab.retrieval import METHODS, recipe_outcome, retrieval
 from nestcode.reproduce.pinwheel import experiment as pinwheel
 from nestcode.reproduce.rates import experiment as rates
@@ -39,16 +39,8 @@ class Piece:
 def pieces(lab: Lab) -> list[Piece]:
     """Return all pieces, the most important first."""
     first, *others = lab.seeds
-    made = [
-        Piece(f"recipe-{place:02}", partial(recipe_outcome, lab, recipe)) for place, recipe in enumerate(FIRST_ROUND)
-    ]
-    if lab.scale != "full":
-        made = []
-    made += [Piece(f"combined-{place}", partial(_combine, lab, place)) for place in range(len(COMBINED) if made else 0)]
-    made += [
-        Piece(f"third-{place}", partial(recipe_outcome, lab, recipe))
-        for place, recipe in enumerate(THIRD_ROUND if made else ())
-    ]
+    recipes = RECIPES if lab.scale == "full" else ()
+    made = [Piece(f"recipe-{place:02}", partial(recipe_outcome, lab, recipe)) for place, recipe in enumerate(recipes)]
     made += [Piece(f"retrieval-{by}-{first}", partial(retrieval, lab, by, first)) for by in METHODS]
     made += [Piece(f"retrieval-adam-{seed}", partial(retrieval, lab, "adam", seed)) for seed in others]
     made += [
@@ -107,13 +99,6 @@ def _interrupted_after(seconds: float | None) -> Iterator[threading.Timer | None
         yield timer
     finally:
         timer.cancel()
-
-
-def _combine(lab: Lab, place: int) -> None:
-    """Train the recipe at a place of the second round, if there is one."""
-    first = {recipe: recipe_outcome(lab, recipe) for recipe in FIRST_ROUND}
-    for recipe in combinations(first)[place : place + 1]:
-        recipe_outcome(lab, recipe)
 
 
 def _compress(lab: Lab, reading: Reading, seed: int) -> None:

@@ -14,20 +14,19 @@ from nestcode.index import PrefixTree
 from nestcode.metrics import exact_neighbors, recall
 from nestcode.nn import OrderedAutoencoder, RandomViews
 from nestcode.reproduce.lab.base import Lab
+from nestcode.reproduce.lab.decoder import with_own_decoder
 from nestcode.reproduce.lab.images import Images, Pixels, as_rows
 from nestcode.reproduce.lab.networks import BATCH, curve, in_pieces, to_unit_range, trained_network
 from nestcode.reproduce.lab.recipes import (
     CENTER,
-    FIRST_ROUND,
     FULL_RATE,
+    RECIPES,
     SIZES,
-    THIRD_ROUND,
     Outcome,
     Recipe,
     choose,
-    combinations,
 )
-from nestcode.training import Run, errors_by_length, train
+from nestcode.training import Run, Training, errors_by_length, train
 from nestcode.training.presets import Preset, find_preset
 
 Method = Literal["adam", "conjugate"]
@@ -50,6 +49,7 @@ class Retrieval:
     queries: Codes  # of the test images
     lengths: NDArray[np.int64]
     errors: Doubles  # (2, lengths): MSE of training and test images
+    own_errors: Doubles  # (2, lengths): the same with a decoder of its own, trained on the codes
     curve: Doubles  # (2, reports): steps and losses
     searches: dict[str, Any]  # counts of line searches; empty for Adam
     examples: int  # seen in training
@@ -133,11 +133,10 @@ def recipe_outcome(lab: Lab, recipe: Recipe) -> Outcome:
 
 
 def search_recipes(lab: Lab) -> dict[Recipe, Outcome]:
-    """Return the outcomes of all rounds; below full scale there is no search, and only the center."""
+    """Return the outcome of each recipe; below full scale there is no search, and only the center."""
     if not full(lab):
         return {}
-    first = {recipe: recipe_outcome(lab, recipe) for recipe in lab.progress(FIRST_ROUND, "recipes")}
-    return first | {recipe: recipe_outcome(lab, recipe) for recipe in (*combinations(first), *THIRD_ROUND)}
+    return {recipe: recipe_outcome(lab, recipe) for recipe in lab.progress(RECIPES, "recipes")}
 
 
 def chosen_recipe(lab: Lab) -> Recipe:
@@ -167,6 +166,13 @@ def powers_of_two(width: int) -> list[int]:
     return [2**power for power in range(width.bit_length())]
 
 
+def decoder_training(lab: Lab, preset: Preset, seed: int) -> Training:
+    """Return how a decoder is trained on fixed codes: on a fifth of the paper's examples."""
+    steps = lab.pick(toy=20, quick=100, full=PAPER_EXAMPLES // BATCH // 5)
+    batch = preset.training.batch_size
+    return Training(steps=steps, batch_size=batch, seed=seed, holdout=0.0, compile=False)
+
+
 def retrieval(lab: Lab, by: Method = "adam", seed: int | None = None) -> Retrieval:
     """Train the retrieval network on augmented images, and encode the images as they are; or read the cache."""
     seed = lab.seeds[0] if seed is None else seed
@@ -180,12 +186,17 @@ def retrieval(lab: Lab, by: Method = "adam", seed: int | None = None) -> Retriev
         )
         device = network.mean.device
         codes, queries = (encode(network, pixels, preset.width) for pixels in (images.train, images.test))
-        errors = [
-            errors_by_length(network, torch.from_numpy(as_rows(pixels)).to(device), lengths.tolist())
-            for pixels in (images.train[: len(images.test)], images.test)
-        ]
+        own = with_own_decoder(network, preset, images.train, decoder_training(lab, preset, seed), views(images))
+        errors, own_errors = (
+            [
+                errors_by_length(one, torch.from_numpy(as_rows(pixels)).to(device), lengths.tolist())
+                for pixels in (images.train[: len(images.test)], images.test)
+            ]
+            for one in (network, own)
+        )
         return {
-            "codes": codes.packed, "queries": queries.packed, "errors": np.array(errors), "curve": curve(reports),
+            "codes": codes.packed, "queries": queries.packed, "errors": np.array(errors),
+            "own errors": np.array(own_errors), "curve": curve(reports),
             "searches": np.array(json.dumps(reports[-1].get("line_search", {}))),
         }  # fmt: skip
 
@@ -195,6 +206,7 @@ def retrieval(lab: Lab, by: Method = "adam", seed: int | None = None) -> Retriev
         Codes(stored["queries"], preset.width),
         lengths,
         stored["errors"],
+        stored["own errors"],
         stored["curve"],
         json.loads(str(stored["searches"])),
         int(stored["curve"][0, -1]) * preset.training.batch_size,
