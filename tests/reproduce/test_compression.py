@@ -10,7 +10,7 @@ from nestcode.coders import LinearCoder
 from nestcode.data import sample_images
 from nestcode.reproduce.lab import Images
 from nestcode.reproduce.lab.codecs import CODECS
-from nestcode.reproduce.lab.compression import ITERATIVE_OBD, OBD, ORDERED, PLAIN, READINGS, TRUNCATED
+from nestcode.reproduce.lab.compression import ITERATIVE_OBD, OBD, ORDERED, READINGS, REFITTED, TRUNCATED
 from nestcode.reproduce.lab.images import as_rows, pixel_mse
 from nestcode.reproduce.lab.rate_distortion import codec_curves
 from nestcode.reproduce.rates.experiment import NEEDS, first_crossing
@@ -27,17 +27,17 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_claims_of_rates_agree_with_the_measured_errors(tmp_path: Path, states: Path) -> None:
     result = run("rates", tmp_path, states=states)
     claims = {finding["claim"]: finding["verdict"] == "holds" for finding in result["findings"]}
-    below: dict[tuple[str, str], list[bool]] = {pair: [] for pair in ((ORDERED, OBD), (OBD, TRUNCATED))}
+    below: dict[tuple[str, str], list[bool]] = {pair: [] for pair in ((REFITTED, OBD), (OBD, TRUNCATED))}
     for runs in result["numbers"]["networks"].values():
         (one,) = runs
-        errors = {order: np.array(one[order]) for order in (ORDERED, PLAIN, OBD, ITERATIVE_OBD, TRUNCATED)}
+        errors = {order: np.array(one[order]) for order in (REFITTED, ORDERED, OBD, ITERATIVE_OBD, TRUNCATED)}
         assert all(each.shape == (65,) for each in errors.values())
         for order in (OBD, ITERATIVE_OBD):  # orders of one network agree at both ends
             np.testing.assert_allclose(errors[order][[0, -1]], errors[TRUNCATED][[0, -1]], rtol=1e-4)
         for (lower, upper), verdicts in below.items():
             verdicts.append(bool(np.all(errors[lower][1:17] < errors[upper][1:17])))
-        assert errors[ORDERED][1:17].mean() < errors[TRUNCATED][1:17].mean()
-        assert errors[ORDERED][-1] < errors[PLAIN][-1]
+        assert errors[REFITTED][1:17].mean() < errors[TRUNCATED][1:17].mean()
+        assert errors[REFITTED][-1] < errors[ORDERED][-1]
         assert len(one["curve"][0]) == len(one["curve"][1]) > 10
     for (lower, upper), verdicts in below.items():
         assert claims[f"{lower} is below {upper} at short lengths"] == verdicts[0]  # of bits

@@ -51,6 +51,10 @@ def figure_depth(counts: Sequence[int], random: Mapping[str, Any], images: Mappi
         right.semilogy(lengths[law > 0.1], law[law > 0.1], "-", color=color, linewidth=1)
     expected = expected_depth(images["counts"].tolist(), float(images["entropy"].mean()))
     left.plot(expected[expected > 0], images["depth"][expected > 0], "k*", markersize=8, label="retrieval network")
+    apart = expected > 0
+    left.plot(expected[apart], images["apart"][apart], "k+", markersize=8, label="its bits, made independent")
+    lengths = np.flatnonzero(images["sizes"] > 0.1)
+    right.semilogy(lengths, images["sizes"][lengths], "k*", markersize=5, label="retrieval network")
     left.set(
         xlabel="log2(N/R) / H(β); circles R = 2, squares 32, diamonds 512",
         ylabel="mean depth (bits)",

@@ -154,8 +154,7 @@ def add_probabilities(lab: Lab) -> None:
     for (name, exact, paper), count in zip(claims, counts, strict=True):
         near = abs(count - draws * exact) < 5 * np.sqrt(draws * exact)  # standard errors
         lab.finding(
-            f"{name} with Geometric(0.9)",
-            paper=f"≈ {paper}",
+            f"{name} with Geometric(0.9) is {paper}",
             ours=f"{exact:.2g}; {count:,.0f} of {draws:,} draws",
             holds=f"{exact:.{len(paper) - 2}f}" == paper and near,
             seeds=lab.seeds[:1],

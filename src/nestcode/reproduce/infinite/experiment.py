@@ -195,7 +195,6 @@ def add_moments(lab: Lab, decays: tuple[float, ...]) -> None:
     log = [mean for mean, _ in found["LogUniform"]]
     lab.finding(
         "p_B of infinite support can have finite mean and variance",
-        paper="can be chosen so",
         ours=f"geometric lengths over {LONG:,} units are within {off:.0e} of 1/(1−ρ) and ρ/(1−ρ)²; the mean of "
         f"LogUniform grows with its support, {log[0]:.0f} over {supports[0]:,} and {log[1]:,.0f} over {supports[1]:,}",
         holds=off < 1e-6 and log[1] > 2 * log[0],
@@ -216,7 +215,7 @@ def add_widths(lab: Lab, growth: Growth, grown: dict[float, list[Grown]]) -> Non
     stopped = [one for one in runs if one.width + growth.step <= growth.most]
     widths = {decay: float(np.mean([one.width for one in own])) for decay, own in grown.items()}
     first, last = min(widths), max(widths)
-    lab.finding("growth stops at a finite width by itself", paper="practical training of infinite models",
+    lab.finding("growth stops at a finite width by itself",
                 ours=f"{len(stopped)} of {len(runs)} networks stop before {growth.most} units, at "
                 f"{min(one.width for one in runs)} to {max(one.width for one in runs)}",
                 holds=len(stopped) == len(runs))  # fmt: skip

@@ -21,7 +21,7 @@ from nestcode.nn import OrderedAutoencoder, RandomViews
 from nestcode.reproduce.lab.base import Lab
 from nestcode.reproduce.lab.images import Images, Pixels, as_pixels, as_rows
 from nestcode.reproduce.lab.networks import BATCH, RECIPES, Reports, curve, in_pieces, trained_network, unordered
-from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning_order
+from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning_order, saliencies_of
 from nestcode.training import Sweep, Training, refit
 from nestcode.training.presets import Preset
 
@@ -32,8 +32,8 @@ ALIKE = Uniform()  # the decoder is refitted for all lengths alike
 SHOWN_LENGTHS = (16, 64, 128, 256, 1024)  # of figure 5a
 SHOWN = 8  # test images
 SEEN, ROUNDS = 1000, 32  # images that saliencies are estimated on, and rounds of iterative pruning
-ORDERED, PLAIN, OBD, ITERATIVE_OBD, TRUNCATED = (
-    "nested dropout", "nested dropout, not refitted", "OBD", "OBD, iterative", "truncated",
+REFITTED, ORDERED, OBD, ITERATIVE_OBD, TRUNCATED = (
+    "nested dropout, decoder refitted", "nested dropout", "OBD", "OBD, iterative", "truncated",
 )  # fmt: skip
 
 
@@ -42,7 +42,8 @@ class Compressed:
     """Errors of a compression network by length, and images that it decodes."""
 
     errors: dict[str, Doubles]  # by order of the units, (width + 1,): MSE of test images, pixels from 0 to 1
-    train: Doubles  # (width + 1,): of training images, nested dropout
+    train: Doubles  # (width + 1,): of training images, nested dropout, decoder refitted
+    saliency: Doubles  # (width,): of the units of the standard autoencoder
     shown: dict[int, Pixels]  # the first test images, by length
     ssim: dict[int, float]  # of test images, by length
     curve: Doubles  # (2, reports): steps and losses
@@ -98,9 +99,9 @@ def compression(lab: Lab, images: Images, reading: Reading, seed: int) -> Compre
         ordered, reports = compression_network(lab, images, reading, seed)
         standard, _ = compression_network(lab, images, reading, seed, nested=False)
         identity, seen = np.arange(standard.width), as_rows(images.train[:SEEN])
-        errors = {PLAIN: errors_in_order(ordered, images.test, identity)}
+        errors = {ORDERED: errors_in_order(ordered, images.test, identity)}
         refit(ordered, as_rows(images.train), ALIKE)
-        errors[ORDERED] = errors_in_order(ordered, images.test, identity)
+        errors[REFITTED] = errors_in_order(ordered, images.test, identity)
         orders = {
             OBD: pruning_order(standard, seen),
             ITERATIVE_OBD: pruning_order(standard, seen, ROUNDS),
@@ -113,6 +114,7 @@ def compression(lab: Lab, images: Images, reading: Reading, seed: int) -> Compre
             **{f"shown {b}": rows[:SHOWN] for b, rows in decoded.items()},
             **{f"ssim {b}": np.array(ssim(images.as_images(images.test), images.as_images(rows)))
                for b, rows in decoded.items()},
+            "saliency": saliencies_of(standard, seen),
             "train": errors_in_order(ordered, images.train[: len(images.test)], identity),
             "curve": curve(reports),
         }  # fmt: skip
@@ -120,8 +122,9 @@ def compression(lab: Lab, images: Images, reading: Reading, seed: int) -> Compre
     stored = lab.cached(f"compression-{reading}", compute, preset=preset, items=images.train.shape)
     lengths = [b for b in SHOWN_LENGTHS if b <= preset.width]
     return Compressed(
-        {name: stored[f"errors of {name}"] for name in (ORDERED, PLAIN, OBD, ITERATIVE_OBD, TRUNCATED)},
+        {name: stored[f"errors of {name}"] for name in (REFITTED, ORDERED, OBD, ITERATIVE_OBD, TRUNCATED)},
         stored["train"],
+        stored["saliency"],
         {b: stored[f"shown {b}"] for b in lengths},
         {b: round(float(stored[f"ssim {b}"]), 4) for b in lengths},
         stored["curve"],

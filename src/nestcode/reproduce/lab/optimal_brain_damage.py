@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestcode.arrays import Floats
+from nestcode.arrays import Doubles, Floats
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab.images import Pixels, as_rows
 
@@ -24,6 +24,12 @@ def saliencies(model: OrderedAutoencoder, units: Tensor, rows: Tensor) -> Tensor
         columns, _ = contributions(model)
         curvature = 2 * columns.square().sum(dim=1)  # the error is quadratic in the units
         return (0.5 * curvature * units.square() - gradient * units).mean(dim=0)
+
+
+def saliencies_of(model: OrderedAutoencoder, rows: Floats) -> Doubles:
+    """Return the saliency of each unit, (n, features) -> (width,)."""
+    X = torch.from_numpy(rows).to(model.mean.device)
+    return np.asarray(saliencies(model, encode_units(model, rows), X).cpu().numpy(), dtype=np.float64)
 
 
 def contributions(model: OrderedAutoencoder) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,10 @@ Figure 3       shows time: a factor of R shifts time by a constant if both shift
                SHIFT_TOLERANCE of the larger.
 Depth          grows as log(N/R) / H(β) if its slope is within SLOPE_TOLERANCE of 1: of random codes, and of the
                network's.
+Decay          of neighborhoods with the length is exponential if their mean size, on a logarithmic scale, is within
+               EXPONENTIAL_LOG2 of a line: of the network's codes, as it is arithmetic for random ones.
+Linear scan    costs O(KN) if the intervals of both exponents of its time, of K and of N, are within SLOPE_TOLERANCE
+               of 1. It does not if one of them is outside; else the verdict is open.
 Log time       time grows with N at most in proportion to log(N/R), times GROWTH_SLACK for what a query costs anyway.
 Long codes     are searched if ordered retrieval takes less than twice the time of the longest codes that semantic
                hashing can search: with radius 2 faster than a scan, and a neighbor for half of the queries.
@@ -18,13 +22,17 @@ LSH            is inefficient if random projections need at least LSH_FACTOR tim
                for the same recall among the nearest by Hamming distance.
 Sigmoid        the paper's "added shifting constants" are an offset for each length; one bias for all lengths is
                reported beside it, and not counted.
+Figure 5b      networks are compared as they were trained: a refitted decoder is shown beside them, and not counted.
+JPEG, at best  its error is "approximately 0.0003" from half of that to twice.
 Figure 4       the network by conjugate gradients, the paper's optimizer, is judged as the one by Adam is.
 
-A statement counts once, however many experiments test it; arithmetic, such as the bits of an image, does not count.
+A statement counts once, however many experiments test it. Settings do not count, nor does arithmetic, such as the bits
+of an image or probabilities of p_B. A vague outlook, such as that infinite models might be trained, does not either.
 What the paper states of a data set or an optimizer counts for each one that is run, also where it fails.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 
@@ -34,9 +42,22 @@ JUDGED: Reading = "bits"
 SIMILAR_SSIM = 0.9
 SHIFT_TOLERANCE = 0.3
 SLOPE_TOLERANCE = 0.1
+EXPONENTIAL_LOG2 = 1.0  # a factor of two
 GROWTH_SLACK = 1.5
 CONVERGED = 1.1
 LSH_FACTOR, LSH_BITS = 2, 64
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A fitted value, and the interval that it lies in."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 def judged(verdicts: Mapping[Reading, bool]) -> tuple[str, bool]:
@@ -72,6 +93,19 @@ def is_converged(growth: float) -> bool:
 def is_unit_slope(slope: float) -> bool:
     """Return whether depth grows as the paper's estimate does."""
     return abs(slope - 1) < SLOPE_TOLERANCE
+
+
+def are_unit_exponents(exponents: Sequence[Interval]) -> bool | None:
+    """Return whether the intervals of all exponents are near 1; None if an interval is partly near.
+
+    >>> near, wide, far = Interval(1.0, 0.95, 1.05), Interval(1.0, 0.8, 1.2), Interval(1.3, 1.2, 1.4)
+    >>> are_unit_exponents([near, near]), are_unit_exponents([near, wide]), are_unit_exponents([wide, far])
+    (True, None, False)
+    """
+    least, most = 1 - SLOPE_TOLERANCE, 1 + SLOPE_TOLERANCE
+    if any(one.high < least or one.low > most for one in exponents):
+        return False
+    return True if all(least < one.low and one.high < most for one in exponents) else None
 
 
 def is_logarithmic(seconds: Sequence[float], counts: Sequence[int], size: int) -> bool:

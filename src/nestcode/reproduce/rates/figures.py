@@ -14,7 +14,7 @@ from nestcode.reproduce.lab.rate_distortion import Curve
 
 ORDERS = {
     "nested dropout": ("-", VERMILLION),
-    "nested dropout, not refitted": ("--", ORANGE),
+    "nested dropout, decoder refitted": ("--", ORANGE),
     "OBD": ("--", BLUE),
     "OBD, iterative": ("-.", SKY),
     "truncated": (":", BLACK),

@@ -117,6 +117,11 @@ def last_error(runs: list[Measured]) -> Doubles:
     return np.array([one.errors[-1] for one in runs])
 
 
+def scale_of(runs: list[Measured]) -> float:
+    """Return the mean standard deviation of units before the threshold, over seeds."""
+    return float(np.mean([one.scale for one in runs]))
+
+
 def add_gradients(lab: Lab, runs: list[Measured]) -> None:
     """Report the gradients of a single and of adaptive coefficients, in networks trained without a penalty."""
     constant = np.array([RATIO * one.balance[0] / one.balance for one in runs])  # right for the first unit
@@ -183,7 +188,10 @@ def add_invariance(lab: Lab, table: Table, seeds: tuple[int, ...]) -> None:
         where="section 4.4",
         ours=f"share of the first {FLIPPED} bits that noise of {NOISE} standard deviations flips, "
         f"{np.mean([one.flips for one in table[off]]):.4f} without; "
-        + "; ".join(f"weight {by:g}: {each}" for by, each in flips.items()),
+        + "; ".join(f"weight {by:g}: {each}" for by, each in flips.items())
+        + f". The standard deviation of units before the threshold is {scale_of(table[off]):.3g} without and "
+        + ", ".join(f"{scale_of(table[cells[by]]):.3g}" for by in weights)
+        + " with them: a smaller scale lowers the penalty and changes no bit",
         holds=decide([-each.sign for each in flips.values()]),
         seeds=seeds,
     )
@@ -229,14 +237,16 @@ def add_table(lab: Lab, table: Table) -> None:
     rows = [
         [str(cell), *(mean_and_spread([one.recall[i] for one in runs]) for i in range(len(SIZES))),
          f"{np.mean([one.depth[PRIMARY] for one in runs]):.1f}", mean_and_spread([one.flips for one in runs]),
-         mean_and_spread(last_error(runs))]
+         f"{scale_of(runs):.3g}", f"{np.mean([one.errors[0] for one in runs]):.4f}", mean_and_spread(last_error(runs))]
         for cell, runs in table.items()
     ]  # fmt: skip
+    sizes = [f"recall, R = {size}" for size in SIZES]
     lab.table(
-        ["combination", *(f"recall, R = {size}" for size in SIZES), f"bits, R = {SIZES[PRIMARY]}", "flips", "MSE"],
+        ["combination", *sizes, f"bits, R = {SIZES[PRIMARY]}", "flips", "scale", "MSE, 1 bit", "MSE"],
         rows,
         caption=f"Recall of the {NEAREST} nearest images by L2 of pixels, mean length of neighborhoods, share of the "
-        f"first {FLIPPED} bits that noise flips, MSE at full width; mean and standard deviation over seeds.",
+        f"first {FLIPPED} bits that noise flips, scale of the units, MSE at one bit and at full width; mean and "
+        "standard deviation over seeds.",
     )
 
 

@@ -43,6 +43,7 @@ class Measured:
 
     balance: Doubles  # (width,): λ_k at which the gradients of L1 and of the reconstruction have equal norms
     weights: Doubles  # (width,): mean absolute weight
+    scale: Doubles  # mean standard deviation of the units' pre-activations
     errors: Doubles  # MSE of queries by length, powers of two
     flips: Doubles  # share of the first bits that noise flips
     recall: Doubles  # by SIZES, of as many members of the neighborhood, drawn at random
@@ -113,8 +114,10 @@ def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
     flipped = clean.bits()[:, :FLIPPED] != noisy.bits()[:, :FLIPPED]
     found, depth, members = neighborhoods(codes, clean, task.nearest)
     assert isinstance(how.lengths, Lengths)
+    assert network.binarize is not None
     return Measured(
         weights=weight,
+        scale=np.array(network.binarize.spread.double().mean().item()),
         errors=errors_by_length(network, torch.from_numpy(task.queries).to(device), powers_of_two(how.width)),
         flips=np.array(flipped.mean()),
         recall=found,
