@@ -1,7 +1,7 @@
 // Inner products of all pairs of two sets of rows.
 //
 // Rows of one set are packed in panels of 32 side by side. A tile of rows of the other set is multiplied with as many
-// columns of a panel as fill two vector registers (four of ARM): so many sums hide the latency of additions, and a line
+// columns of a panel as fill two vector registers (four of ARM): their sums hide the latency of additions, and a line
 // of the panel is read once for all of them. Only one set is packed, so small batches take less time than by BLAS.
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // Candidates of lists are reranked by their estimates, and beyond them a sample is: where one of the sample is among
 // the nearest, others lie between. Lists are probed, and nodes of graphs visited, until few of the nearest lie in the
-// second half. Of few hits too few are late to tell: their neighborhood stands for them.
+// second half. Few hits say too little, so their nearest neighbors stand for them.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace nestcode {
 
 constexpr std::size_t kNeighborhood = 40;  // nearest candidates, or k if that is more
-constexpr std::size_t kSampled = 8;        // one in so many candidates is in the sample,
-constexpr std::size_t kAhead = 8;          // of the best so many times as many as are reranked; half of it at least
+constexpr std::size_t kSampled = 8;        // one in kSampled candidates is in the sample,
+constexpr std::size_t kAhead = 8;          // times the reranked candidates: the sample is of these; of half at least
 constexpr std::size_t kWiden = 2;          // times as many candidates are reranked next
 constexpr double kLateProbed = 0.1;        // of the neighborhood, that may lie in the lists of the second half
 constexpr std::uint64_t kProbe = 2;        // times as many candidates are in the lists that are probed next

@@ -273,13 +273,13 @@ struct RowBudget {
     std::uint64_t listed;       // candidates in inverted lists
     std::uint64_t most_listed;  // where these were not enough
     std::size_t graphs;         // candidates of a walk
-    bool widens;                // whether a walk goes on where that kept too few
+    bool widens;                // whether a walk continues if that kept too few
     std::size_t reranked;       // candidates that are reranked, of the lists and of each graph
     bool reranks_more;          // where that is not enough
     double most_ns;             // of all work: before it costs more, a query is given up
     double ns_per_estimated, ns_per_candidate, ns_per_visited, ns_per_reranked;
 
-    // Of keeping the best of so many estimates in random order: a candidate costs where it is among the best so far.
+    // The cost of keeping the best of some estimates in random order: each one that is among the best so far.
     double ns_of_keeping(std::uint64_t estimated, std::size_t kept) const {
         const auto all = static_cast<double>(estimated), best = static_cast<double>(kept);
         return ns_per_candidate * (all <= best ? all : best * (1 + std::log(all / best)));
@@ -475,7 +475,7 @@ class RowSearch {
         }
     }
 
-    // Writes the best of queries `first` to `first + count` by inverted lists that hold so many candidates.
+    // Writes the best of queries `first` to `first + count` by inverted lists with this number of candidates.
     void estimate_lists(std::size_t first, std::size_t count, std::uint64_t candidates, const SearchResults& results) {
         const double keeping = budget_.ns_of_keeping(candidates, results.k);
         const ListBudget budget{candidates, budget_.left(spent_[first] + keeping, budget_.ns_per_estimated)};
