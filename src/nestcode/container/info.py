@@ -27,11 +27,11 @@ class StreamInfo:
         """Return lines about the coder and the payload."""
         lines = [
             f"coder {kind} {self.coder[:16]}{', embedded' if self.embedded else ''}",
-            f"header {self.header_bytes} bytes; payload{coding}: {self.verified} bytes verified, "
-            f"{self.unverified} unverified",
+            f"header {self.header_bytes:,} bytes; payload{coding}: {self.verified:,} bytes verified, "
+            f"{self.unverified:,} unverified",
         ]
         if self.damaged is not None:
-            lines.append(f"block {self.damaged} is damaged; what precedes it is intact")
+            lines.append(f"block {self.damaged:,} is damaged; the bytes before it are intact")
         if self.trailing:
-            lines.append(f"{self.trailing} bytes follow the end")
+            lines.append(f"{self.trailing:,} bytes follow the end")
         return lines

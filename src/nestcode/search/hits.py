@@ -91,6 +91,8 @@ class Evaluation:
     >>> found = index.evaluate(Codes.from_bits([[0, 0, 0]]), k=1)
     >>> found.recall, found.compared, found.share
     (1.0, 2.0, 1.0)
+    >>> found  # doctest: +ELLIPSIS
+    Evaluation(recall=1, standard_error=0, compared=2, share=1, candidates=2, rerank=0, seconds=..., ns=...)
     """
 
     # recall@k: the share of the k nearest items that were found; a hit as near as the k-th neighbor counts too
@@ -102,6 +104,10 @@ class Evaluation:
     rerank: int  # candidates that were reranked
     seconds: float  # per query, on average, as measured now
     ns: float  # per query, by counted work and the planner's costs: the same on any machine
+
+    def __repr__(self) -> str:
+        values = (f"{name}={value:.4g}" for name, value in vars(self).items())
+        return f"Evaluation({', '.join(values)})"
 
 
 def merge(parts: Sequence[Hits], k: int) -> Hits:
