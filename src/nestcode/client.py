@@ -305,8 +305,7 @@ class Client:
                 raise
             if isinstance(queries, Codes):
                 raise InvalidInput(
-                    "the server has an index of another width or coder since, and codes may be of the one before: "
-                    "encode again"
+                    "the server now has an index of another width or coder, so these codes may not fit it: encode again"
                 ) from None
         return request(_Rows.of(queries, self._about))
 

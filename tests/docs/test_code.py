@@ -375,3 +375,9 @@ def test_the_table_of_memory_is_that_of_an_index_with_a_graph() -> None:
     assert found["scanned"] == 28
     assert found["graph"] == NODE_FILE_BYTES - 4 * graph.DEGREE  # the neighbors lie in the nodes
     assert found["node"] == pytest.approx(NODE_BYTES, rel=0.01)  # and the entry points
+
+
+def test_the_page_of_the_index_shows_all_of_it() -> None:
+    page = (ROOT / "docs" / "api" / "index-and-search.md").read_text()
+    (shown, *_) = re.findall(r"members: \[(.*?)\]", page)
+    assert sorted(shown.split(", ")) == sorted(name for name in dir(Index) if not name.startswith("_"))

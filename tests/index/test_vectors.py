@@ -252,7 +252,7 @@ MISTAKES: dict[str, tuple[Callable[[Index], Any], str]] = {
     ),
     "another type": (
         lambda index: index.merge(small("int8")),
-        "indexes must store vectors alike to merge, got float16 and int8",
+        "indexes must store the same type of vectors to merge, got float16 and int8",
     ),
     "a longer code": (lambda index: index.truncate(41), "truncate shortens codes of 40 bits, got 41: give fewer bits"),
     "no bits": (lambda index: index.truncate(0), "width must be an integer of at least 1, got 0"),

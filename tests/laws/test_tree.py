@@ -161,7 +161,7 @@ CODE = Codes.from_bits([[0, 1]])
 TREE = PrefixTree(CODE.concat(Codes.from_bits([[0, 0]])))
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a query that is no code": (lambda: TREE.neighborhood([1, 0], size=1), "queries must be Codes, got list"),
-    "a width": (lambda: TREE.neighborhood(CODE.prefix(1), size=1), "width 2 of what is searched, got 1"),
+    "a width": (lambda: TREE.neighborhood(CODE.prefix(1), size=1), "width 2 of the searched codes, got 1"),
     "no size": (lambda: TREE.neighborhood(CODE), "either size"),
     "both": (lambda: TREE.neighborhood(CODE, size=1, fraction=0.5), "either size"),
     "size 0": (lambda: TREE.neighborhood(CODE, size=0), "size must be an integer of at least 1, got 0"),

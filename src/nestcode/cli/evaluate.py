@@ -74,7 +74,7 @@ def evaluate(
 def true_neighbors(vectors: Path | None, exact: Path | None, *, codes: bool) -> dict[str, Any]:
     """Return the vectors that searches rank by, or that tell only the true neighbors."""
     if vectors is not None and exact is not None:
-        raise typer.BadParameter("--vectors rerank and --exact only tell the true neighbors: give one of them")
+        raise typer.BadParameter("--vectors rerank, and --exact only define the true neighbors: give one of them")
     if codes and (vectors is not None or exact is not None):
         raise typer.BadParameter("--codes are compared with codes: leave out --codes, or --vectors and --exact")
     name, file = ("vectors", vectors) if exact is None else ("exact", exact)

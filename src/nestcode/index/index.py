@@ -343,11 +343,11 @@ class Index(IndexReader):
         if not isinstance(other, Index):
             raise InvalidInput(f"expected an Index, got {type(other).__name__}: add(items) takes items")
         if not _same_coder(self.coder, other.coder):
-            raise InvalidInput("indexes must have the same coder to merge: encode the items of one with the other's")
+            raise InvalidInput("indexes must have the same coder to merge: encode items of one with the other's coder")
         if other.vector_type != self.vector_type:
             raise InvalidInput(
-                f"indexes must store vectors alike to merge, got {self.vector_type} and {other.vector_type}: build one "
-                "of them again"
+                f"indexes must store the same type of vectors to merge, got {self.vector_type} and "
+                f"{other.vector_type}: build one of them again"
             )
         _check_on_duplicate(on_duplicate)
         theirs, largest = other._live.read().flush(), other._largest

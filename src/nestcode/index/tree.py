@@ -170,7 +170,7 @@ class Forest(_core.Forest):
             )
         if query.width != self.width:
             raise InvalidInput(
-                f"queries must have the width {self.width} of what is searched, got {query.width}: "
+                f"queries must have the width {self.width} of the searched codes, got {query.width}: "
                 "encode them with the same coder, or take the prefix of that length"
             )
 

@@ -256,7 +256,7 @@ def _check_length(mask: NDArray[Any], least: Callable[[], int], largest: int) ->
     """Raise unless a mask has an entry for each id."""
     if len(mask) != largest + 1 and not least() < len(mask) <= largest + 1:
         raise InvalidInput(
-            f"a mask by id must have {largest + 1} entries, one for each id up to {largest}, the largest that was "
+            f"a mask by id must have {largest + 1} entries, one for each id up to {largest}, the largest "
             f"used, got {len(mask)}: fill it up with False or True, or give ids, as in np.flatnonzero(mask)"
         )
 
