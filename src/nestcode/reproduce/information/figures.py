@@ -23,7 +23,7 @@ def figure_gains(
     lengths: dict[str, Lengths], gains: dict[str, Doubles], excess: dict[str, Doubles], values: Doubles
 ) -> Figure:
     """Draw weights, gains of a linear encoder, and errors of a sigmoid encoder above those of PCA."""
-    figure = Figure(figsize=(12.5, 4), layout="constrained")
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     units = np.arange(1, len(values) + 1)
     for name, distribution in lengths.items():
@@ -38,7 +38,7 @@ def figure_gains(
     for axes in (left, middle, right):
         axes.set(xlabel="unit b", xticks=units[:: max(1, len(units) // 8)])
     add_grid(left, middle, right)
-    left.legend(frameon=False, fontsize=8)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     middle.legend(frameon=False, fontsize=9)
     return figure
 
@@ -55,7 +55,7 @@ def figure_swaps(costs: dict[str, Doubles]) -> Figure:
     axes.set_xticks(pairs, [f"{b}, {b + 1}" for b in pairs])
     axes.set(xlabel="units that swap", ylabel="relative rise of the loss", ylim=(1e-17, 10))
     axes.axhspan(1e-17, 1e-12, color=GRAY, alpha=0.2)
-    axes.text(pairs[-1], 3e-17, "rounding: exchangeable", ha="right", fontsize=9)
+    axes.text(pairs[-1], 3e-14, "rounding: exchangeable", ha="right", fontsize=9)
     add_grid(axes)
     axes.legend(frameon=False, fontsize=8, loc="center right")
     return figure

@@ -22,7 +22,7 @@ def figure_grids(images: Images, codes: Codes, lengths: Mapping[int, Sequence[in
     """Draw a block of rows for each query: its neighborhoods of these lengths."""
     tree = PrefixTree(codes)
     rows = sum(len(own) for own in lengths.values()) + len(lengths) - 1  # with gaps between queries
-    figure = Figure(figsize=(12, 0.42 * rows), layout="constrained")
+    figure = Figure(figsize=(9.5, 0.34 * rows), layout="constrained")
     axes = iter(figure.subplots(rows, 1))
     for number, (query, own) in enumerate(lengths.items()):
         if number:
@@ -55,6 +55,8 @@ def figure_training(curves: Mapping[str, tuple[Doubles, int]]) -> Figure:
     for (name, (curve, examples)), color in zip(curves.items(), COLORS, strict=False):
         axes.plot(curve[0] / curve[0, -1] * examples, curve[1], color=color, label=name)
     axes.set(xscale="log", yscale="log", xlabel="examples", ylabel="loss")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.legend(frameon=False)
     add_grid(axes)
     return figure

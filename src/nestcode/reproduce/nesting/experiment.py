@@ -204,7 +204,7 @@ def add_tree(lab: Lab, runs: list[Trained]) -> None:
 
 def figure_subsets(means: dict[str, Doubles]) -> Figure:
     """Draw the masks of the nestings, and errors by number of units."""
-    figure = Figure(figsize=(14.5, 3.8), layout="constrained")
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
     panels = figure.subplots(1, 5, width_ratios=[1, 1, 1, 1, 1.8])
     for axes, (name, nesting) in zip(panels, NESTINGS.items(), strict=False):
         axes.imshow(
@@ -220,6 +220,8 @@ def figure_subsets(means: dict[str, Doubles]) -> Figure:
                 last.plot(units[[smaller, larger]], means[name][[smaller, larger]], color=color, linewidth=1)
         last.plot(units, means[name], style, color=color, label=name, markersize=6, markerfacecolor="none")
     last.set(title="error of subsets", xlabel="units of the subset", ylabel="squared error", yscale="log")
+    last.yaxis.set_major_formatter("{x:g}")
+    last.yaxis.set_minor_formatter("{x:g}")
     last.grid(alpha=0.3, which="both")
     last.legend(frameon=False)
     return figure

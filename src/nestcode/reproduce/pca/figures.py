@@ -17,14 +17,14 @@ COLORS = (BLUE, ORANGE, GREEN, VERMILLION)
 
 def figure_t(rows: list[Row]) -> Figure:
     """Draw |T| of several optima."""
-    shown = ["nested, exact loss", "nested, sampled", "standard", "nested, sigmoid encoder", "nested, tanh encoder"]
-    figure = Figure(figsize=(12, 2.8))
-    for axes, name in zip(figure.subplots(1, len(shown)), shown, strict=True):
+    shown = ["nested, exact loss", "nested, sampled", "standard", "nested, sigmoid encoder",
+             "nested, centered sigmoid encoder", "nested, tanh encoder"]  # fmt: skip
+    figure = Figure(figsize=(8.5, 6.2), layout="constrained")
+    for axes, name in zip(figure.subplots(2, len(shown) // 2).flat, shown, strict=True):
         row = next(row for row in rows if row["model"] == name)
         axes.imshow(np.array(row["t"]), cmap="Blues", vmin=0, vmax=1)
         axes.set_title(name, fontsize=10)
-        axes.set(xticks=[], yticks=[])
-    figure.tight_layout()
+        axes.set(xticks=[], yticks=[], xlabel="eigenvector", ylabel="unit")
     return figure
 
 
@@ -35,7 +35,7 @@ def figure_eigenvectors(rows: list[Row]) -> Figure:
     for row, color in zip(rows, COLORS, strict=False):
         error = np.maximum(1 - np.array(row["cosines"]), 1e-16)
         axes.semilogy(np.arange(1, len(error) + 1), error, label=f"width {row['width']}", linewidth=1, color=color)
-    axes.axhline(1e-3, color="k", linestyle=":", linewidth=1, label="target")
+    axes.axhline(1e-3, color="k", linestyle=":", linewidth=1, label="0.001")
     axes.set(xlabel="component", ylabel="1 − |cos| with the eigenvector", ylim=(1e-16, 1))
     add_grid(axes)
     axes.legend(frameon=False, ncols=3, fontsize=9)
@@ -53,7 +53,7 @@ def figure_sweeping(gradients: Curves, coupling: Curves) -> Figure:
     styles = (("o", BLUE), (":", "black"), ("s-", VERMILLION))
     for (name, share), (style, color) in zip(coupling.items(), styles, strict=True):
         right.semilogy(share, style, color=color, label=name, markersize=4)
-    right.set(xlabel="distance |i − j| of two units")
+    right.set(xlabel="distance |i − j| of two units", xticks=range(0, 16, 3))
     right.legend(frameon=False, fontsize=9)
     add_grid(left, right)
     figure.tight_layout()

@@ -28,7 +28,7 @@ def figure_rates(
     networks: Mapping[Reading, Sequence[Compressed]], coders: Sequence[Curve], codecs: Mapping[str, tuple[Curve, Curve]]
 ) -> Figure:
     """Draw two panels of networks, with bands over their seeds, and one of codecs and coders."""
-    figure = Figure(figsize=(15, 5.4), layout="constrained")
+    figure = Figure(figsize=(12, 5), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     for axes, (reading, runs) in zip(panels, networks.items(), strict=False):
         units = np.arange(1, runs[0].width + 1)
@@ -48,7 +48,7 @@ def figure_rates(
         axes.axvline(1024, color="0.7", linewidth=1, zorder=0)
         set_ticks(axes.xaxis, (16, 64, 256, 1024, 4096))
         set_ticks(axes.yaxis, (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005))
-        axes.legend(frameon=False, fontsize=9, loc="upper right" if axes is panels[2] else "lower left")
+        axes.legend(frameon=False, fontsize=8.5, loc="upper right" if axes is panels[2] else "lower left")
     add_grid(*panels)
     return figure
 

@@ -50,7 +50,7 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
     """Draw a block for each method: a row for each length, the originals below."""
     lengths = [length for length in SHOWN_LENGTHS if any(length in decoded.shown for decoded in found.values())]
     side, gap = images.side, 2
-    figure = Figure(figsize=(15, 0.55 * (len(lengths) + 1) + 0.6), layout="constrained")
+    figure = Figure(figsize=(11.5, 0.48 * (len(lengths) + 1) + 0.6), layout="constrained")
     for axes, (name, decoded) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
         canvas = np.full(((side + gap) * (len(lengths) + 1), (side + gap) * SHOWN, 3), 255, dtype=np.uint8)
         places = [(side + gap) * row + side / 2 for row in range(len(lengths) + 1)]
@@ -63,14 +63,15 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
                 top, left = row * (side + gap), column * (side + gap)
                 canvas[top : top + side, left : left + side] = image
             if length is not None:
-                axes.text(canvas.shape[1] + 2, places[row], f"{psnr_of(decoded.at(length).mean()):.1f}", va="center")
+                axes.text(canvas.shape[1] + 2, places[row], f"{psnr_of(decoded.at(length).mean()):.1f}",
+                          va="center", fontsize=9)  # fmt: skip
         axes.imshow(canvas, interpolation="nearest")
         axes.set_title(name)
         axes.set_xticks([])
         axes.spines[:].set_visible(False)
         unit = "units" if name == READINGS["real"] else "bits"
         axes.set_yticks(places, [*(f"{length} {unit}" for length in lengths), "originals"])
-        axes.tick_params(length=0)
+        axes.tick_params(length=0, labelsize=9)
     return figure
 
 

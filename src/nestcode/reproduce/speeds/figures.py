@@ -58,7 +58,7 @@ def figure_scan(counts: Sequence[float], widths: Sequence[int], seconds: Doubles
         axes.plot(counts, 1e3 * own, "o", color=color, label=f"{width} bits")
         axes.plot(counts, 1e3 * own.max() * np.array(counts) / max(counts), "-", color=color, linewidth=1)
     axes.set(xscale="log", yscale="log", xlabel="codes scanned", ylabel="CPU milliseconds", title="Linear scan")
-    set_ticks(axes.xaxis, sorted(counts))
+    set_ticks(axes.xaxis, counts, [f"{count:,.0f}" for count in counts])
     axes.yaxis.set_major_formatter("{x:g}")
     add_grid(axes)
     axes.legend(frameon=False)
@@ -80,7 +80,9 @@ def figure_recall(widths: Sequence[int], found: Mapping[str, Any]) -> Figure:
     colors = [*BLUES, BLACK, GREEN]
     for name, time, share, color in zip(names, seconds, found["found"], colors, strict=True):
         right.plot(1e6 * time, share, "o", color=color, markersize=8)
-        right.annotate(name, (1e6 * time, share), xytext=(0, 8), textcoords="offset points", fontsize=9, ha="center")
+        beside = (-8, "right") if name == "linear scan" else (8, "left")
+        right.annotate(name, (1e6 * time, share), xytext=(beside[0], 0), textcoords="offset points", fontsize=9,
+                       ha=beside[1], va="center")  # fmt: skip
     right.set(xscale="log", xlabel="µs per query", ylabel="recall@10 by L2 of pixels", ylim=(-0.03, 1.09),
               title="Recall by time")  # fmt: skip
     right.margins(x=0.25)
