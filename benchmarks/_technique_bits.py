@@ -19,7 +19,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     figure = Figure(figsize=(7.5, 3.2))
     rows = []
     for axes, beta in zip(figure.subplots(1, len(BETAS), sharey=True), BETAS, strict=True):
-        training = Training(steps=20 if quick else 500, batch_size=200, holdout=0.0)
+        training = Training(steps=4 if quick else 500, batch_size=200, holdout=0.0)
         network = fit_network(
             X, training, width=64, layers=(128,), binarize=Binarize(64, beta, signed=True), spread="common"
         )

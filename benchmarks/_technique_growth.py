@@ -22,7 +22,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     widths = 9, 5, 2  # of lines, which overlap at first
     for least, color, linewidth in zip((5e-3, 3e-4, 1e-4), COLORS, widths, strict=False):
         growth = Growth(start=start, step=start, most=12 * start, least=least)
-        training = Training(steps=20 if quick else 800, batch_size=250, learning_rate=3e-3, growth=growth)
+        training = Training(steps=4 if quick else 800, batch_size=250, learning_rate=3e-3, growth=growth)
         network = fit_network(
             X, training, width=start, lengths=LogUniform(), binarize=Binarize(start, signed=True), corruption=0.0,
             dropout=0.0, spread="common",

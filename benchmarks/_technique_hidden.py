@@ -22,7 +22,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     X, test = digits()
     rows, found = [], {}
     for name, sweep in SWEEPS.items():
-        training = Training(steps=20 if quick else 1500, batch_size=128, learning_rate=3e-3, sweep=sweep)
+        training = Training(steps=4 if quick else 1500, batch_size=128, learning_rate=3e-3, sweep=sweep)
         network = fit_network(
             X, training, width=WIDTH, layers=(48,), lengths=Geometric(0.75), tied=True,
             binarize=Binarize(WIDTH, gradient="none"), corruption=0.0, dropout=0.0, spread="common",

@@ -20,7 +20,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     X, test = digits()
     rows, shares = [], {}
     for weight in (0.0, 0.1, 1.0):
-        training = Training(steps=20 if quick else 2000, batch_size=200, invariance=Invariance(weight))
+        training = Training(steps=4 if quick else 2000, batch_size=200, invariance=Invariance(weight))
         network = fit_network(
             X, training, width=32, layers=(128,), binarize=Binarize(32, signed=True), corruption=0.0, dropout=0.0,
             spread="common",

@@ -24,7 +24,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     figure = Figure(figsize=(10, 3.2))
     rows = []
     for axes, (name, nesting) in zip(figure.subplots(1, 3), nestings.items(), strict=True):
-        training = Training(steps=20 if quick else 2000, batch_size=200)
+        training = Training(steps=4 if quick else 2000, batch_size=200)
         network = fit_network(X, training, width=WIDTH, lengths=nesting, corruption=0.0, dropout=0.0, spread="common")
         masks = nesting.masks(WIDTH)
         with torch.inference_mode():

@@ -13,7 +13,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     X, test = digits()
     X = X[:200]
     lengths = [1, 2, 4, 8, 16, 32]
-    training = Training(steps=20 if quick else 3000, batch_size=100, holdout=0.0)
+    training = Training(steps=4 if quick else 3000, batch_size=100, holdout=0.0)
     rows, found = [], {}
     for name, corruption, dropout in (("without noise", 0.0, 0.0), ("with noise", 0.1, 0.2)):
         network = fit_network(

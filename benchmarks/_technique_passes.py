@@ -27,8 +27,8 @@ class Pass:
 
 def passes(quick: bool) -> list[Pass]:
     """Return the recipes."""
-    paper = Training(steps=11 if quick else 110, batch_size=250, searches=2, optimizer="conjugate", compile=False)
-    ours = Training(steps=20 if quick else 800, batch_size=128, learning_rate=3e-3, schedule="constant", compile=False)
+    paper = Training(steps=4 if quick else 110, batch_size=250, searches=2, optimizer="conjugate", compile=False)
+    ours = Training(steps=4 if quick else 800, batch_size=128, learning_rate=3e-3, schedule="constant", compile=False)
     return [
         Pass("the paper's pass: tied, no gradient", paper, 1 / 11, tied=True, bits={"gradient": "none"}),
         Pass("straight-through", ours, 1 / 4, bits={"signed": True}),

@@ -19,7 +19,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     """Measure the ratio of regularization to reconstruction gradients by unit in a half-trained network."""
     X, _ = digits()
     width = 32
-    training = Training(steps=20 if quick else 300, batch_size=200)
+    training = Training(steps=4 if quick else 300, batch_size=200)
     network = fit_network(X, training, width=width, layers=(64,), lengths=Geometric(0.8), spread="common").train()
     weight = network.code_weights()[0]
     torch.manual_seed(0)

@@ -19,7 +19,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     """Refit the decoder of the paper's kind of bits, swept, on patches."""
     X, test = patches(quick, size=8)
     width, lengths = (8, [1, 4, 8]) if quick else (WIDTH, [1, 4, 16, 32, 48, 64])
-    training = Training(steps=20 if quick else 1500, batch_size=256, learning_rate=2e-3, sweep=Sweep())
+    training = Training(steps=4 if quick else 1500, batch_size=256, learning_rate=2e-3, sweep=Sweep())
     trained = fit_network(
         X, training, width=width, lengths=Geometric(0.95), tied=True, binarize=Binarize(width, gradient="none"),
         corruption=0.1, spread="common",

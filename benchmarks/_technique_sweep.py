@@ -22,7 +22,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     lengths = [length for length in (1, 2, 5, 10, 20, 40, 60, 80, 100) if length <= width]
     rows, networks = [], {}
     for name, sweep in (("without sweeping", None), ("with sweeping", Sweep(after=1 / 3, blocks=100))):
-        training = Training(steps=30 if quick else 3000, batch_size=500, sweep=sweep, schedule="constant")
+        training = Training(steps=6 if quick else 3000, batch_size=500, sweep=sweep, schedule="constant")
         network = fit_network(
             X,
             training,

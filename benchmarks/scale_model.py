@@ -106,7 +106,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.small, options.shard, options.part, options.width, options.graph = SMALL, SHARD, PART, WIDTH, GRAPH
     if options.quick:
-        options.small, options.shard, options.part, options.width, options.graph = 2000, 500, 2000, 64, 5000
+        options.small, options.shard, options.part, options.width, options.graph = 2000, 1000, 2000, 64, 1000
         options.build = options.build or [4000]
     options.turns = 1 if options.quick else TURNS
     options.data = None

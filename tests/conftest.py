@@ -123,13 +123,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if item.path != HERE / "coders/test_contract.py" or not any(name in item.name for name in trained)
         ]
-    longest = (  # as --cpu-times prints them
-        "test_scripts.py", "coders/test_contract.py", "training/test_distributed.py", "index/test_durability.py",
-        "training/test_loop.py", "docs/test_pages.py", "torture/test_torture.py", "cli/test_files.py",
-        "index/test_damage.py", "laws/test_recall.py", "scale/test_ray.py", "training/test_sweep.py",
-        "nn/test_semilinear.py", "coders/test_refined.py", "docs/test_site.py", "nn/test_dropout.py",
-        "index/test_graph.py", "demo/test_demo.py", "coders/test_autoencoder.py", "reproduce/test_pca.py",
-        "reproduce/test_filters.py", "reproduce/test_regularization.py",
+    longest = (  # as --cpu-times prints them, after the one that waits for a cluster of Ray
+        "scale/test_ray.py", "test_scripts.py", "coders/test_contract.py", "laws/test_recall.py",
+        "training/test_distributed.py", "docs/test_pages.py", "training/test_loop.py", "torture/test_torture.py",
+        "index/test_durability.py", "reproduce/test_pca.py", "cli/test_files.py", "nn/test_dropout.py",
+        "cli/test_numbers.py", "docs/test_site.py", "index/test_graph.py", "coders/test_refined.py",
+        "index/autotune/test_build.py", "training/test_sweep.py", "nn/test_semilinear.py", "demo/test_demo.py",
+        "index/test_life.py", "serve/test_explorer.py", "reproduce/test_filters.py", "nn/test_distributed.py",
     )  # fmt: skip
     order = {HERE / name: place for place, name in enumerate(longest)}
     items.sort(key=lambda item: order.get(item.path, len(order)))

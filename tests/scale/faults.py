@@ -1,7 +1,5 @@
 """Clients that search a cluster while its actors and nodes are killed: every answer is compared with one index's."""
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -92,21 +90,6 @@ def clients(cluster: SearchCluster, parts: Sequence[Path], count: int = 2) -> It
             client.stop()
 
 
-def kill(cluster: SearchCluster, random: Random) -> str:
-    """Kill an actor: its process, or all that Ray knows of it. Return which way it died."""
-    actor = random.choice([one for own in cluster.actors() for one in own])
-    way = random.choice(["process", "process", "actor"])
-    time.sleep(random.random() / 50)
-    if way == "actor":
-        ray.kill(actor)
-        return way
-    try:
-        os.kill(ray.get(actor.ready.remote(), timeout=5), signal.SIGKILL)
-    except (ray.exceptions.RayError, ProcessLookupError):
-        return "none"  # it is dead already
-    return way
-
-
 def process_of(cluster: SearchCluster, part: int, replica: int) -> int:
     """Return the id of an actor's process, once it is there."""
     start = time.monotonic()
@@ -116,28 +99,3 @@ def process_of(cluster: SearchCluster, part: int, replica: int) -> int:
         except ray.exceptions.RayError:
             assert time.monotonic() - start < RECOVERY
             time.sleep(0.1)
-
-
-def recovered(cluster: SearchCluster, replicas: int) -> float:
-    """Wait until all replicas answer, and return the seconds that took."""
-    start = time.monotonic()
-    while min(part["ready"] for part in cluster.metrics()) < replicas:
-        assert time.monotonic() - start < RECOVERY, cluster.metrics()
-        time.sleep(0.1)
-    return time.monotonic() - start
-
-
-def answered(found: Sequence[Client], count: int) -> None:
-    """Wait until each client has had some more answers."""
-    before, start = [client.right for client in found], time.monotonic()
-    while any(client.right < count + had for client, had in zip(found, before, strict=True)):
-        assert time.monotonic() - start < RECOVERY, [client.lost for client in found]
-        time.sleep(0.05)
-
-
-def check(found: Sequence[Client]) -> int:
-    """Raise unless all answers were right, and return how many there were."""
-    assert [client.lost for client in found] == [[] for _ in found]
-    assert sum(client.wrong for client in found) == 0
-    assert all(client.right for client in found)
-    return sum(client.right for client in found)
