@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def numbers() -> dict[str, list[str]]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(server, "make_server", lambda *_: SimpleNamespace(run=lambda **_: None))
+    monkeypatch.setattr(server, "run", lambda *_: None)
     coder = nc.LinearCoder(8).fit(X)
     coder.save("a.coder")
     np.save("items.npy", X)

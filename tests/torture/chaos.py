@@ -27,7 +27,7 @@ import numpy as np
 
 import nestcode as nc
 from nestcode.serve import Limits, Service, create_app
-from nestcode.serve.server import address_of, listen, make_server
+from nestcode.serve.server import address_of, listen, run
 from nestcode.storage import allow_files
 from nestcode.wire import FLOAT32, HITS, unpack_hits
 from tests.torture.files import CODER, ITEMS
@@ -35,6 +35,8 @@ from tests.torture.run import HANG, Outcome, Trial, report_alive
 
 ATTACKERS, SEARCHES = 4, 10  # threads of one attack, searches of the honest client beside it
 PATIENCE = HANG / 4  # seconds for one answer, in which the service may run or sleep
+NICE = 10  # of attackers: they stand for other machines, and must not take the processor of the service
+PACE = 0.05  # seconds between two searches that are measured, which see all of an attack
 PAUSE = 0.1  # seconds of an attacker between two rounds: what is tried is not who has the larger machine
 CROWD = 10_000  # connections of one attack
 ROOM = 600 << 20  # bytes that an attack may cost beyond what the service takes before: twice the budget of bodies
@@ -43,7 +45,8 @@ LIMITS = Limits(seconds=HANG, connections=256)
 K = 3
 MARKS = re.compile(r"(?<=<!-- chaos -->\n).*(?=<!-- /chaos -->)", re.DOTALL)
 
-Attack = Callable[[tuple[str, int], Random], None]  # one round of one attacker
+Connect = Callable[[], socket.socket]
+Attack = Callable[[Connect, Random], None]  # one round of one attacker
 
 
 def trials(random: Random, folder: Path) -> Iterator[Trial]:
@@ -65,88 +68,83 @@ def make_data(folder: Path) -> None:
 # The attacks: each connects, does harm and leaves
 
 
-def connect(address: tuple[str, int], host: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection(address, timeout=5, source_address=(host, 0))
-
-
-def pipeline(address: tuple[str, int], random: Random) -> None:
+def pipeline(connect: Connect, random: Random) -> None:
     """Thousands of requests at once."""
-    with connect(address) as one:
+    with connect() as one:
         one.sendall(b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n\r\n" * random.choice([100, 6000]))
         one.recv(1)
 
 
-def deaf(address: tuple[str, int], random: Random) -> None:
+def deaf(connect: Connect, random: Random) -> None:
     """Hundreds of connections that send requests for small and large answers, and read nothing."""
     with contextlib.ExitStack() as stack:
         for _ in range(LIMITS.connections // 2):  # together twice as many as may wait
-            one = stack.enter_context(connect(address))
+            one = stack.enter_context(connect())
             path = random.choice([b"/healthz", b"/v1/streams/large.nest"])
             one.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path * random.choice([1, 2, 3]))
         time.sleep(50 * PAUSE)
 
 
-def stay(address: tuple[str, int], random: Random) -> None:
+def stay(connect: Connect, random: Random) -> None:
     """Hundreds of connections that are answered, and stay."""
     with contextlib.ExitStack() as stack:
         for _ in range(LIMITS.connections):
-            one = stack.enter_context(connect(address))
+            one = stack.enter_context(connect())
             one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             one.recv(1 if random.random() < 0.5 else 4096)
         time.sleep(10 * PAUSE)
 
 
-def half_open(address: tuple[str, int], random: Random) -> None:
+def half_open(connect: Connect, random: Random) -> None:
     """Hundreds of connections that send half of a head and stay."""
     with contextlib.ExitStack() as stack:
         for _ in range(400):
-            one = stack.enter_context(connect(address))
+            one = stack.enter_context(connect())
             one.sendall(b"GET / HTTP/1.1\r\nHost: loc"[: random.randrange(26)])
         time.sleep(10 * PAUSE)
 
 
-def crowd(address: tuple[str, int], random: Random) -> None:
+def crowd(connect: Connect, random: Random) -> None:
     """Ten thousand connections, together: most are silent, some send a request, and all stay."""
     allow_files(CROWD)
-    host = f"127.0.{random.randrange(1, 255)}.1"  # which has ports of its own: the honest client needs some
     with contextlib.ExitStack() as stack:
         for number in range(CROWD // ATTACKERS):
             if number % 50 == 0:
                 time.sleep(PAUSE)
             with contextlib.suppress(TimeoutError):  # the system holds some thousands until they are accepted
-                one = stack.enter_context(connect(address, host))
+                one = stack.enter_context(connect())
                 if random.random() < 0.2:
                     one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(10 * PAUSE)
 
 
-def slow(address: tuple[str, int], random: Random) -> None:
+def slow(connect: Connect, random: Random) -> None:
     """Bodies that do not arrive whole."""
     with contextlib.ExitStack() as stack:
         for _ in range(5):
-            one = stack.enter_context(connect(address))
+            one = stack.enter_context(connect())
             one.sendall(head(FLOAT32, LIMITS.body) + bytes(random.choice([10, 1 << 20])))
         time.sleep(10 * PAUSE)
 
 
-def oversized(address: tuple[str, int], random: Random) -> None:
+def oversized(connect: Connect, random: Random) -> None:
     """JSON of millions of values, and bodies beyond the limits."""
     size = random.choice([LIMITS.json - 100, LIMITS.json + 100, 12 << 20])
     one = random.choice([b"0,", b"[],", b'"a":0,', b'"",'])
     start = random.choice([b'{"vectors":[', b'{"vectors":[[', b'{"filter":[', b'{"ids":[', b"{"])
     body = (start + one * (size // len(one)))[:size]
-    post(address, "application/json", body, len(body))
+    post(connect, "application/json", body, len(body))
 
 
-def lying(address: tuple[str, int], random: Random) -> None:
+def lying(connect: Connect, random: Random) -> None:
     """Bodies of another length or kind than their heads say."""
     body = random.randbytes(random.randrange(5000))
     kind = random.choice([FLOAT32, "application/json", HITS, "text/plain"])
-    post(address, kind, body, random.choice([0, len(body) // 2, len(body) * 2, 10**15]))
+    post(connect, kind, body, random.choice([0, len(body) // 2, len(body) * 2, 10**15]))
 
 
-def post(address: tuple[str, int], kind: str, body: bytes, length: int) -> None:
-    with connect(address) as one:
+def post(connect: Connect, kind: str, body: bytes, length: int) -> None:
+    with connect() as one:
         one.sendall(head(kind, length) + body)
         one.recv(1)
 
@@ -191,7 +189,7 @@ def serving(folder: Path) -> Iterator[tuple[int, str]]:
             with contextlib.suppress(BaseException):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it warns of every invalid request
                 app = create_app(Service(folder / "index", streams=folder, threads=1, limits=LIMITS))
-                make_server(app, LIMITS).run(sockets=[listening])
+                run(app, LIMITS, listening)
             os._exit(1)
     try:
         search(child, url, 1)
@@ -209,12 +207,14 @@ def attacked(url: str, attack: Attack, random: Random) -> Iterator[None]:
 
     def repeat(own: Random) -> None:
         while True:
+            source = f"127.0.{own.randrange(1, 255)}.1", 0  # another machine than the honest client
             with contextlib.suppress(OSError):  # they are cut off
-                attack(address, own)
+                attack(partial(socket.create_connection, address, 5, source), own)
             time.sleep(PAUSE)
 
     child = os.fork()
     if child == 0:
+        os.nice(NICE)
         for _ in range(ATTACKERS):
             threading.Thread(target=repeat, args=(Random(random.random()),)).start()
         while True:
@@ -226,10 +226,11 @@ def attacked(url: str, attack: Attack, random: Random) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def search(child: int, url: str, count: int) -> list[float]:
+def search(child: int, url: str, count: int, pause: float = 0.0) -> list[float]:
     """Search for items with new connections, and return the seconds of each answer."""
     seconds = []
     for row in islice(cycle(ITEMS), count):
+        time.sleep(pause)
         start = time.perf_counter()
         sent = answer(child, f"{url}v1/search?k={K}", row.tobytes())
         seconds.append(time.perf_counter() - start)
@@ -294,7 +295,7 @@ def main() -> None:
         make_data(Path(folder))
         for name, attack in attacks.items():
             with serving(Path(folder)) as (child, url), attacked(url, attack, Random(0)):
-                waits = 1e3 * np.array(search(child, url, given.searches))
+                waits = 1e3 * np.array(search(child, url, given.searches, PACE))
                 worst = float(np.quantile(waits, 0.99))
                 quiet = quiet or worst
                 spent = memory(child) >> 20

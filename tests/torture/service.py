@@ -18,7 +18,7 @@ from nestcode import Index
 from nestcode.client import Client
 from nestcode.errors import Unavailable
 from nestcode.serve import Limits, Service, create_app
-from nestcode.serve.server import address_of, listen, make_server
+from nestcode.serve.server import address_of, listen, run
 from tests.index.test_durability import strays
 from tests.index.writer import WIDTH, codes_of
 from tests.torture.run import HANG, Outcome, Trial
@@ -65,7 +65,7 @@ def serve(folder: Path, listening: socket.socket) -> int:
         try:
             limits = Limits(seconds=PATIENCE)
             app = create_app(Service(folder, writable=True, threads=1, limits=limits))
-            make_server(app, limits).run(sockets=[listening])
+            run(app, limits, listening)
         finally:
             os._exit(1)
     return child

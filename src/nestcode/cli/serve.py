@@ -88,7 +88,7 @@ def serve(
         import_extra(module, extra="serve", purpose="nestcode serve")
     from nestcode.serve import Items, Limits, Service, create_app
     from nestcode.serve.guard import check_origins, is_loopback
-    from nestcode.serve.server import address_of, check_token, listen, make_server
+    from nestcode.serve.server import address_of, check_token, listen, run
 
     token = token_of(token_file)
     check_token(host, token)
@@ -118,7 +118,7 @@ def serve(
             messages().print("Other machines reach this server under the name of this one.")
         messages().print("Open this address to explore; Ctrl-C ends the server.")
         print(address_of(listening), flush=True)
-        make_server(app, limits).run(sockets=[listening])
+        run(app, limits, listening)
 
 
 def token_of(path: Path | None) -> str | None:

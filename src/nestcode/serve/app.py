@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -116,15 +117,15 @@ def create_app(
     return app
 
 
-def _refusal(status: int) -> Callable[[Request, Exception], Response]:
-    def handle(_: Request, error: Exception) -> Response:
+def _refusal(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handle(_: Request, error: Exception) -> Response:
         message = str(error) or "too many queries are waiting: try again later"
         return JSONResponse({"error": message}, status, {"Retry-After": "1"} if status == 503 else None)
 
     return handle
 
 
-def _http_error(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     message = error.detail
     if message == HTTPStatus(error.status_code).phrase:  # of the router
@@ -138,7 +139,7 @@ def _check_text(queries: int, each: int, remedy: str) -> None:
         raise InvalidInput(f"JSON has at most {TEXT:,} ids, got {queries:,} queries of {each:,}: {remedy}")
 
 
-def _failure(_: Request, __: Exception) -> Response:
+async def _failure(_: Request, __: Exception) -> Response:
     """Answer 500 to a request that met a bug; uvicorn logs the traceback."""
     return JSONResponse({"error": "the server failed: its log says why"}, 500)
 
@@ -178,6 +179,7 @@ class Routes:
     @contextlib.asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Look for new commits while the server runs; at the end, finish running requests."""
+        await run_in_threadpool(lambda: None)  # loads what the first file or refusal would wait for
         refreshing = asyncio.create_task(self._refresh())
         try:
             yield
@@ -209,7 +211,7 @@ class Routes:
                 said = str(error)
             await asyncio.sleep(REFRESH)
 
-    def failure(self, request: Request, error: Exception) -> Response:
+    async def failure(self, request: Request, error: Exception) -> Response:
         """Answer 500 to a request that met a damaged file or a full disk; only the log names paths."""
         self._service.note(error)
         log.error("%s failed: %s", route_of(request.scope), error)

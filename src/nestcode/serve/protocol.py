@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Hashable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-HEAD = 64 << 10  # bytes of a request line and headers
+from nestcode.serve.acceptor import HEAD
+from nestcode.serve.fair import FairQueue, client_of
+
 PIPELINED = 8  # requests of a connection that are unanswered
 FIRST_SECONDS = 1.0  # a client that is silent for longer may lose its connection to another client
 LAST_SECONDS = 5.0  # the same, of a server that ends
@@ -19,31 +22,38 @@ class TooManyRequests(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose request line and headers are too large or too slow, before they cost memory.
 
-    A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. If too many
-    connections are open, the protocol looks at the largest of three groups (waiting for a first request, for another
-    request or the reading of an answer, for a body) and closes its longest waiting connection. So many connections of
-    one kind close each other, and lock nobody out. The connection has `FIRST_SECONDS` left, because its request may be
-    on its way, unless twice the limit are open.
+    A connection that sends requests without waiting for answers is answered `PIPELINED` of them and closed. Requests
+    begin in turns, client by client. If too many connections are open, the protocol looks at the larger of two groups
+    (waiting for a request or the reading of an answer, for a body) and closes its longest waiting connection. So many
+    connections of one kind close each other, and lock nobody out. The connection has `FIRST_SECONDS` left, because its
+    request may be on its way, unless twice the limit are open.
     """
 
     seconds = 30.0  # in which a head must arrive, and something of an answer be read
     most = 1024  # connections that may wait
-    opened: "OrderedDict[LimitedProtocol, None]"  # waiting for a first request, longest first
-    idle: "OrderedDict[LimitedProtocol, None]"  # waiting for another request, or for the client to read
+    turns: FairQueue  # of all that clients wait for
+    idle: "OrderedDict[LimitedProtocol, None]"  # waiting for a request, or for the client to read, longest first
     uploading: "OrderedDict[LimitedProtocol, None]"  # waiting for a body
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
     _received = 0  # bytes in all
     _arriving = True
-    _asked = False  # whether a head has arrived
     _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
+    _has_turn = False  # whether a request may begin at once
     _full = False  # whether there were too many requests
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
-        super().connection_made(transport)
+    def __init__(self, *given: Any, early: bytes = b"", **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._early = early  # bytes that arrived before
         self._unanswered: deque[RequestResponseCycle] = deque()
+        self._client: Hashable = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Read what has arrived."""
+        super().connection_made(transport)
+        self._client = client_of(self.client[0]) if self.client else None
+        self.loop.call_soon(self._begin)  # once asyncio reads from it, which a request may stop
         self._expect()
         self._note()
         if len(self.connections) > self.most:
@@ -53,7 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Stop waiting, and answering."""
         self._cancel()
         self._read_on()
-        for queue in (self.opened, self.idle, self.uploading):
+        for queue in (self.idle, self.uploading):
             queue.pop(self, None)
         for one in self._unanswered:  # of these uvicorn tells the latest alone
             one.disconnected = True
@@ -102,7 +112,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Continue with the body."""
         self._cancel()
-        self._arriving, self._asked, self._head = False, True, 0
+        self._arriving, self._head = False, 0
         super().on_headers_complete()
         if self.cycle is not None:
             self._unanswered.append(self.cycle)
@@ -127,13 +137,31 @@ class LimitedProtocol(HttpToolsProtocol):
         super().shutdown()
         self._expect_sign(LAST_SECONDS, again=True)
 
+    def _begin(self) -> None:
+        if not self.transport.is_closing():
+            early, self._early = self._early, b""
+            self._has_turn = True
+            self.data_received(early)
+            self._has_turn = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Let a request wait for its turn; the first one of a connection has waited with it."""
+
+        def start() -> None:
+            if not cycle.disconnected:
+                super(LimitedProtocol, self)._start_asgi_task(cycle, app)
+
+        if self._has_turn:
+            self._has_turn = False
+            start()
+        else:
+            self.turns.put(self._client, start)
+
     def _note(self) -> None:
         """Note whether the connection waits for its client, from now on."""
-        for queue in (self.opened, self.idle, self.uploading):
+        for queue in (self.idle, self.uploading):
             queue.pop(self, None)
-        if not self._asked:
-            self.opened[self] = None
-        elif not self._unanswered or self.flow.write_paused:
+        if not self._unanswered or self.flow.write_paused:
             self.idle[self] = None
         elif self._unanswered[0].more_body:
             self.uploading[self] = None
@@ -178,8 +206,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.loop.call_later(seconds, check)  # the loop reads what has arrived before it looks at the time
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest in the largest group: opened, idle or uploading."""
-        queue = max(self.opened, self.idle, self.uploading, key=len)
+        """Close the connection that has waited longest in the larger group."""
+        queue = max(self.idle, self.uploading, key=len)
         oldest = next(iter(queue), self)
         if oldest is not self:
             del queue[oldest]  # the next connection closes another
@@ -197,5 +225,11 @@ def limited(seconds: float, connections: int) -> type[LimitedProtocol]:
     return type(
         "LimitedProtocol",
         (LimitedProtocol,),
-        {"seconds": seconds, "most": connections, **{name: OrderedDict() for name in ("opened", "idle", "uploading")}},
+        {
+            "seconds": seconds,
+            "most": connections,
+            "turns": FairQueue(),
+            "idle": OrderedDict(),
+            "uploading": OrderedDict(),
+        },
     )

@@ -1,22 +1,25 @@
 """The process that serves: uvicorn with the settings that the service needs."""
 
+import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from nestcode.errors import InvalidInput
+from nestcode.serve.acceptor import QUEUE, Acceptor
 from nestcode.serve.guard import is_loopback
 from nestcode.serve.limits import Limits
 from nestcode.serve.protocol import limited
 from nestcode.storage import allow_files
 
 GRACE = 30  # seconds that requests have to finish after a signal
-QUEUE = 2048  # connections that the system holds until they are accepted
 UNSENT = 128 << 10  # bytes of an answer that the system takes beyond those on their way
 SPARE_FILES = 1024  # beside connections: of the index, streams and images
 FEWEST = 16  # characters of a token
@@ -48,23 +51,11 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-class Listening(socket.socket):
-    """A socket with its own length of the queue: asyncio would use the number of connections that it accepts at once.
-
-    Of thousands that were accepted at once, those beyond the limit would be closed before their requests are read.
-    """
-
-    def listen(self, _: int = QUEUE) -> None:
-        """Let the system hold connections."""
-        super().listen(QUEUE)
-
-
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = socket.create_server((host, port), family=family, backlog=QUEUE)
-        listening = Listening(fileno=bound.detach())
+        listening = socket.create_server((host, port), family=family, backlog=QUEUE)
     except OSError as error:
         raise InvalidInput(f"cannot listen on {host} port {port} ({error.strerror}): give another --port") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: answers leave at once
@@ -73,10 +64,42 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """A server with `Acceptor` in the place of asyncio's."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, then accept."""
+        await super().startup(sockets=[])
+        http: Any = self.config.http_protocol_class
+
+        def make(early: bytes) -> asyncio.Protocol:
+            made: asyncio.Protocol = http(
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                early=early,
+            )
+            return made
+
+        self._acceptors = [Acceptor(one, make, http.turns, http.most, http.seconds) for one in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, and finish what was begun."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
+
+
+def run(app: ASGIApp, limits: Limits, listening: socket.socket) -> None:
+    """Serve until a signal, in a process that does nothing else."""
+    gc.freeze()  # a collection that looks at all that is loaded would stop all requests for a tenth of a second
+    make_server(app, limits).run(sockets=[listening])
+
+
+def make_server(app: ASGIApp, limits: Limits) -> Server:
     """Return the server of an application; `run(sockets=[…])` runs it until a signal."""
-    allow_files(3 * limits.connections + SPARE_FILES)
-    return uvicorn.Server(
+    allow_files(4 * limits.connections + QUEUE + SPARE_FILES)
+    return Server(
         uvicorn.Config(
             app,
             http=limited(limits.seconds, limits.connections),
@@ -85,7 +108,6 @@ def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
             server_header=False,
             ws="none",
             limit_concurrency=3 * limits.connections,  # beyond `connections`, idle ones are closed first
-            backlog=max(1, limits.connections // 4),  # connections that wait to be accepted
             timeout_graceful_shutdown=GRACE,
         )
     )
