@@ -175,3 +175,9 @@ def test_sentences_of_the_paper_lead_to_sections_of_the_report() -> None:
     for name, anchor in links.items():
         assert f"[`{name}`][{name}]" in page
         assert f'id="{anchor}"' in report
+
+
+def test_the_page_on_the_reproduction_has_the_verdicts_of_its_results() -> None:
+    page = ROOT / "docs" / "reproduction.md"
+    written = runpy.run_path(str(page.with_suffix(".py")))["written"]
+    assert written(page.read_text()) == page.read_text(), "run python docs/reproduction.py"
