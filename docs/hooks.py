@@ -20,9 +20,9 @@ class Examples(griffe.Extension):
 
 
 def fence(text: str) -> str:
-    """Return a docstring with its examples in fenced blocks.
+    """Return a docstring with its examples in fenced blocks, without the directives of doctest.
 
-    >>> print(fence("Adds." + chr(10) * 2 + ">>> 1 + 1" + chr(10) + "2"))
+    >>> print(fence("Adds." + chr(10) * 2 + ">>> 1 + 1  # doctest: +SKIP" + chr(10) + "2"))
     Adds.
     <BLANKLINE>
     ```pycon
@@ -30,6 +30,7 @@ def fence(text: str) -> str:
     2
     ```
     """
+    text = re.sub(r" *# doctest: [+\w, ]+$", "", text, flags=re.MULTILINE)
     return re.sub(r"^>>> .*?(?=\n\s*\n|\Z)", r"```pycon\n\g<0>\n```", text, flags=re.DOTALL | re.MULTILINE)
 
 
