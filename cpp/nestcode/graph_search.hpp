@@ -545,7 +545,8 @@ struct WalkBounds {
 
 // Writes the k nearest items of each query that are allowed: of those visited, by the distance of their vectors;
 // without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes. A walk that finds
-// many late goes on with twice as many items, which visits about twice as many nodes.
+// many late, or whose estimates may hide nearer items, goes on with twice as many items, which visits about twice as
+// many nodes.
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef, const GraphItems& items,
@@ -559,8 +560,10 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
         TopK top(results.k);
         std::vector<float> estimates, distances, scratch;  // of the visited items that may be returned
         std::size_t kept = std::max(ef, results.k);
-        const auto many_late = [&] {
+        const auto goes_on = [&](float last) {
             if (distances.size() < kept / 2) return false;
+            const double scale = metric == Metric::inner ? 0.5 : 1;
+            if (may_hide_nearer(estimates, distances, last, scale, results.k, scratch)) return true;
             scratch = estimates;
             const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>((scratch.size() - 1) / 2);
             std::nth_element(scratch.begin(), middle, scratch.end());
@@ -582,7 +585,7 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
             [&](std::size_t q, const GraphPool& pool, std::size_t visited) -> std::size_t {
                 const std::size_t most = most_of(begin + q);
                 bool given_up = visited >= most;
-                if (!given_up && widens && many_late()) {
+                if (!given_up && widens && goes_on(pool.limit)) {
                     given_up = visited > most / 2;
                     if (!given_up) return kept *= 2;
                 }

@@ -22,6 +22,8 @@ constexpr std::size_t kWiden = 2;          // times as many candidates are reran
 constexpr double kLateProbed = 0.1;        // of the neighborhood, that may lie in the lists of the second half
 constexpr std::uint64_t kProbe = 2;        // times as many candidates are in the lists that are probed next
 constexpr double kLateVisited = 0.15;      // and in the second half of a walk
+constexpr double kErrors = 1.75;           // standard deviations by which estimates may be wrong
+constexpr float kErrorRounding = 1e-6f;    // of a distance, that is no error
 
 // Whether the cut after the candidates is arbitrary: the estimates of the second half, ascending, are equal.
 inline bool ends_in_ties(std::span<const float> estimates) {
@@ -50,6 +52,25 @@ bool finds_many_late(std::span<const float> distances, std::size_t k, double sha
     }
     const std::size_t late = std::max(nearer_late, wanted - std::min(wanted, found_early));
     return static_cast<double>(late) > share * static_cast<double>(wanted);
+}
+
+// Whether the errors of estimates are so large that an item whose estimate exceeds `last` may be among the nearest:
+// those of candidates with these estimates, `scale` distances each, and distances.
+inline bool may_hide_nearer(std::span<const float> estimates, std::span<const float> distances, float last,
+                            double scale, std::size_t k, std::vector<float>& scratch) {
+    const std::size_t count = distances.size();
+    if (count < 2 || !(std::abs(last) < std::numeric_limits<float>::max())) return false;
+    double sum = 0, squares = 0;
+    const auto error = [&](std::size_t i) { return distances[i] - scale * estimates[i]; };
+    for (std::size_t i = 0; i < count; ++i) sum += error(i);
+    const double mean = sum / static_cast<double>(count);
+    for (std::size_t i = 0; i < count; ++i) squares += (error(i) - mean) * (error(i) - mean);
+    const double deviation = std::sqrt(squares / static_cast<double>(count));
+    scratch.assign(distances.begin(), distances.end());
+    const auto farthest =
+        scratch.begin() + static_cast<std::ptrdiff_t>(std::min(std::max(k, kNeighborhood), count) - 1);
+    std::nth_element(scratch.begin(), farthest, scratch.end());
+    return scale * last + mean - kErrors * deviation < *farthest - kErrorRounding * std::abs(*farthest);
 }
 
 }  // namespace nestcode

@@ -577,7 +577,7 @@ class RowSearch {
         const std::size_t lists = selection_.list_sizes.size(), room = own.estimates.size();
         if (!budget_.reranks_more || room == 0) return false;
         const bool all = own.listed_positions.back() == UINT32_MAX;  // candidates of these lists
-        if ((!all && ends_in_ties(own.estimates)) ||
+        if ((!all && (ends_in_ties(own.estimates) || may_hide(own))) ||
             many_late(own, 0, [&](std::size_t i) { return own.ranks[i] < own.columns; })) {
             own.columns *= kWiden;
             if (all || columns_to_keep(own.columns, kAhead / kWiden) <= room) {
@@ -629,6 +629,21 @@ class RowSearch {
         const std::size_t most = budget_.left(0, budget_.ns_per_reranked);
         const std::size_t kept = std::min(ahead * columns, std::max(kWiden * columns, most));
         return std::max(columns, static_cast<std::size_t>(std::min<std::uint64_t>(kept, budget_.most_listed)));
+    }
+
+    // Whether the errors of estimates may hide nearer items behind the last one that is kept.
+    bool may_hide(const Ranking& own) {
+        if (snapshot_.projection == nullptr) return false;  // Hamming distances have another scale
+        const double unit = snapshot_.projection->unit;     // of estimates by angle
+        const double scale = metric() == Metric::l2 ? 1
+                             : metric() == Metric::inner
+                                 ? 0.5
+                                 : 1 / (snapshot_.scoring->groups != nullptr ? unit : unit * unit);
+        estimated_.clear();
+        for (std::size_t i = own.from_graphs; i < own.ranks.size(); ++i)
+            estimated_.push_back(own.estimates[own.ranks[i]]);
+        return may_hide_nearer(estimated_, std::span(own.distances).subspan(own.from_graphs), own.estimates.back(),
+                               scale, budget_.k, sorted_);
     }
 
     template <class Early>
@@ -769,7 +784,7 @@ class RowSearch {
     std::size_t count_ = 0, columns_ = 0, list_columns_ = 0;
     std::vector<std::size_t> graph_columns_;
     std::vector<float> scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, decoded_, query_, shifts_,
-        list_distances_, half_way_, sorted_;
+        list_distances_, half_way_, sorted_, estimated_;
     std::vector<std::uint32_t> positions_;
     std::vector<std::int64_t> visited_, in_lists_;
     std::vector<std::uint64_t> passed_;

@@ -193,13 +193,14 @@ class IndexReader:
         return self._live.current.nbytes_by_part() | {"prepared": self._searcher.nbytes}
 
     def __repr__(self) -> str:
+        items = "item" if len(self) == 1 else "items"
         coder = "" if self.coder is None else f", {self.coder!r}"
         vectors = "" if self.vector_type is None else f", vectors={self.vector_type!r}"
         segments = self._live.current.segments
         lacking = compaction.pick_for_graph(segments) is not None
         built = any(one.graph is not None for one in segments)  # small segments get none
         graph = f", graph={'being built' if lacking else 'built' if built else True}" if self.graph else ""
-        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder}{vectors}{graph})"
+        return f"{type(self).__name__}({len(self)} {items} of {self.width} bits{coder}{vectors}{graph})"
 
     # filters
 

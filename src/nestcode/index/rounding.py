@@ -64,8 +64,9 @@ def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
     rows = rows.astype(np.float64)
     lost, spread = np.square(stored.floats() - rows).sum(), np.square(rows - rows.mean(axis=0)).sum()
     if lost > LOST_VARIANCE * spread > 0:
+        finer = "" if stored.rows.dtype == np.float32 else ', or store them as vectors="float32"'
         warnings.warn(
             f"rounding to {stored.rows.dtype} changes vectors by {lost / spread:.2g} of their variance, and searches "
-            'compare the differences: subtract the mean of your data, or store them as vectors="float32"',
+            f"compare the differences: subtract the mean of your data in float64{finer}",
             stacklevel=4,
         )

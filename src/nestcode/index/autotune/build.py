@@ -129,7 +129,11 @@ def build(
         raise InvalidInput(
             "an index is chosen by its items, got none: give rows, or make an Index(coder) and add later"
         )
-    given = None if queries is None else check_rows(queries, features)
+    given = None if queries is None else check_rows(queries)
+    if given is not None and given.shape[1] != features:
+        raise InvalidInput(
+            f"queries must have the {features} features of the rows, got {given.shape[1]}: give queries of the same kind"
+        )
     if given is not None and not len(given):
         raise InvalidInput("queries must have at least one row, got none: leave them out to take held-out rows")
     names = np.arange(count) if ids is None else check_ids(ids, count)
@@ -140,7 +144,7 @@ def build(
     if bounded is not required:
         report(f"memory allows {bounded.max_bytes:,.0f} bytes an item")
     if count < MIN_TRIAL_ROWS:
-        ranked, reason = _scan(data, bounded, "float32", f"{count} rows are too few for trials")
+        ranked, reason = _scan(data, bounded, "float32", f"fewer than {MIN_TRIAL_ROWS} rows are scanned without trials")
     else:
         ranked, reason = _compare(data, bounded, report)
     index, sizes = None, []
@@ -284,7 +288,12 @@ def _sample(data: Data, numbers: Ids, required: Requirements) -> Sample:
 
 
 def _precise(rows: NDArray[Any], sample: Sample, required: Requirements) -> VectorType:
-    """Return "float16" where its rounding takes at most half of the misses that the target allows, else "float32"."""
+    """Return "float16" where its rounding takes at most half of the misses that the target allows, else "float32".
+
+    A target of 1 allows no misses, and a sample without any does not tell that all rows have none.
+    """
+    if required.recall == 1:
+        return "float32"
     float16 = VectorFormat("float16", rows.shape[1])
     try:
         for start in range(0, len(rows), PIECE):

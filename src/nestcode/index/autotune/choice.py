@@ -141,8 +141,10 @@ class Choice:
     ns: float | None = None
 
     def __str__(self) -> str:
-        found = "" if self.reached is None else f"; recall@{self.k} {self.reached:.3f} ± {self.standard_error:.3f}"
-        lines = [f"{self.chosen}: {self.reason}{found} of {self.items:,} items", *(f"  {one}" for one in self.tried)]
+        found = ""
+        if self.reached is not None:
+            found = f"; recall@{self.k} {self.reached:.3f} ± {self.standard_error:.3f} of {self.items:,} items"
+        lines = [f"{self.chosen}: {self.reason}{found}", *(f"  {one}" for one in self.tried)]
         return "\n".join(lines)
 
 
