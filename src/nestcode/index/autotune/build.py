@@ -132,7 +132,8 @@ def build(
     given = None if queries is None else check_rows(queries)
     if given is not None and given.shape[1] != features:
         raise InvalidInput(
-            f"queries must have the {features} features of the rows, got {given.shape[1]}: give queries of the same kind"
+            f"queries must have the {features} features of the rows, got {given.shape[1]}: "
+            "give queries of the same kind as the rows"
         )
     if given is not None and not len(given):
         raise InvalidInput("queries must have at least one row, got none: leave them out to take held-out rows")
