@@ -7,6 +7,7 @@ A claim that differs or is inconclusive needs a reason in REASONS: without one t
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def values(numbers: Any, digits: int = 4) -> str:
     return " / ".join(f"{number:.{digits}f}".removeprefix("0") for number in numbers)
 
 
-def table(headers: list[str], rows: list[tuple[str, ...]]) -> str:
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     first, *others = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (headers, *rows))
     return "\n".join([first, "|" + "---|" * len(headers), *others])
