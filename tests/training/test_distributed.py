@@ -130,7 +130,7 @@ def test_an_error_tells_how_to_go_on_without_another_process(monkeypatch: pytest
     group = ProcessGroup()
     group.size = 2
     monkeypatch.setattr(dist, "all_reduce", fail)
-    with pytest.raises(Unavailable, match=r"another process of the run ended.*with resume goes on.*closed by peer"):
+    with pytest.raises(Unavailable, match=r"another process of the run ended.*with resume continues.*closed by peer"):
         group.all_reduce([torch.zeros(3)])
 
 

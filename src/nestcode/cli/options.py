@@ -22,7 +22,7 @@ def set_quiet(quiet: bool) -> None:
 
 
 class Notes(Console):
-    """A console on standard error: where its reader is gone, what it prints is lost and the command goes on."""
+    """A console on standard error: if its reader is gone, its output is lost and the command continues."""
 
     def on_broken_pipe(self) -> None:
         """Discard what is printed from now on."""

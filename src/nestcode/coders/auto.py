@@ -211,7 +211,7 @@ def _trial(coder: Choice, train: NDArray[Any], count: int) -> Choice:
     width = min(coder.width, TRIAL_WIDTH)
     quick: dict[str, int] = {"beams": 1} if hasattr(coder, "beams") else {}
     if isinstance(coder, CellCoder):
-        quick = {"cells": 1 << min(choose_bits(count), width)}  # as many as all rows will have
+        quick = {"cells": 1 << min(choose_bits(count), width)}  # the cells that all rows will have
     trial = type(coder)(width, coder.metric, seed=coder.seed, **quick)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of unallocated bits: the fit on all data warns

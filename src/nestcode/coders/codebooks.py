@@ -41,7 +41,7 @@ class Stage:
 
     codebook: Floats  # (entries, features)
     norms: Floats  # (entries,): squared
-    tables: Floats  # (LAG or as many as there are, 256, entries): inner products with the entries of earlier codebooks
+    tables: Floats  # (at most LAG, 256, entries): inner products with the entries of earlier codebooks
 
     @classmethod
     def after(cls, earlier: Sequence[Floats], codebook: Floats) -> Self:

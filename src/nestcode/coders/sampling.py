@@ -18,7 +18,7 @@ from nestcode.errors import InvalidInput
 from nestcode.metrics import exact_neighbors
 from nestcode.pca import Covariance, FactoredCovariance, Moments, rayleigh_ritz, solve
 
-DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to so many features, or for more than 1 / SHARE of them
+DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to DENSE features, or for more than 1 / SHARE of them
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 FEW_ROWS = 1 << 13  # that codebooks and directions would suit, and no other rows
@@ -141,7 +141,7 @@ def clip_outliers(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _some(rows: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return evenly spaced rows, about as many as `count`, or all of fewer."""
+    """Return about `count` evenly spaced rows, or all if there are fewer."""
     return rows[:: max(len(rows) // count, 1)]
 
 

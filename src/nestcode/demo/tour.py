@@ -66,8 +66,8 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
     page = Page(
         "Nested codes: a guided tour",
         "Nestcode turns vectors and images into bit strings that can be truncated anywhere: every prefix is itself a "
-        "code, about as good as one trained for that length. Encode once; then search with as many bits as a query "
-        "needs, and send as many as each receiver can take. Everything below was computed on this machine, from real "
+        "code, about as good as one trained for that length. You encode once, search with the bits that a query needs, "
+        "and send the bits that each receiver can take. Everything below was computed on this machine, from real "
         "images.",
     )
     page.list([Link(title, section=title) for title in (*chapters, "Next steps")])

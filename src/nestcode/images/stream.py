@@ -454,7 +454,7 @@ def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: An
 
 
 def decoder_memory(entry: Entry) -> int:
-    """Return the bytes of memory that decoding an image takes beside its pixels."""
+    """Return the bytes of memory that decoding an image takes in addition to its pixels."""
     strips = STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK)
     exact = 0
     if entry.residual:  # a second copy of the pixels, bytes that are joined and copied, models

@@ -61,7 +61,7 @@ class TrainingLoop:
         if not group.agree(json.dumps(self.identity, sort_keys=True)):
             raise InvalidInput(
                 f"all {group.size} processes must have the same data, settings and model: give each of them the whole "
-                "data, of which it reads its share, and a base coder that is fitted"
+                "data (it reads its share) and a fitted base coder"
             )
 
     def run(self) -> Reports:

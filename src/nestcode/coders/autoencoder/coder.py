@@ -40,7 +40,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         metric: "l2", or "cosine" to L2-normalize every item first.
         preset: "paper-retrieval" or "paper-compression", the paper's networks; other arguments replace parts of it.
         lengths: the distribution of the kept length in training, or another `nestcode.nn.Nesting`.
-        network: the architecture beside its sizes: tied weights, binarization, noise, modules of your own.
+        network: the architecture except its sizes: tied weights, binarization, noise, modules of your own.
         training: steps, optimizer, regularization, unit sweeping, growth and other settings.
 
     """

@@ -17,7 +17,7 @@ from nestcode.pca import Covariance
 ROWS_PER_CELL = 160  # of the data, where the number of cells is chosen here
 MOST_CELL_BITS, MOST_CHOSEN_BITS = 16, 14  # of a cell's number: allowed, and chosen here
 TRAIN_ROWS = 1 << 17  # for k-means, or 128 per cell
-EARLY, EARLY_ROWS, LATE = 6, 40, 3  # Lloyd iterations on so many rows per cell, then on all
+EARLY, EARLY_ROWS, LATE = 6, 40, 3  # Lloyd iterations on EARLY_ROWS rows per cell, then on all rows
 EXPLAINED = 0.9  # share of the variance in the directions that k-means sees
 DIRECTIONS = 256  # computed at least
 POWER_ITERATIONS = 12  # toward the principal direction of a node

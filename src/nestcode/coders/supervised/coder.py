@@ -45,7 +45,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         layers: widths of the hidden layers, at least one.
         metric: "l2", or "cosine" to L2-normalize every item first.
         lengths: the distribution of the kept length in training, or another `nestcode.nn.Nesting`.
-        network: the architecture beside its sizes: binarization, noise, an encoder of your own.
+        network: the architecture except its sizes: binarization, noise, an encoder of your own.
         training: steps, optimizer, regularization and so on.
 
     """

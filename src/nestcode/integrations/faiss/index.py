@@ -43,8 +43,8 @@ class NestedIndex:
 
     The first vectors are all compared. Once there are `rows_to_fit` of them, trial searches choose the coder, its width
     and the effort that find 99 % of the ten nearest, as `Index.build` does (without graphs), and codes choose the
-    vectors to compare. Where it is as fast to compare all vectors, this goes on until there are twice as many.
-    `train(x)` chooses by other vectors at once. As the index grows, searches compare the same share of its items;
+    vectors to compare. If comparing all vectors is as fast, the choice is repeated at twice the size. `train(x)`
+    chooses by other vectors at once. As the index grows, searches compare the same share of its items;
     `index.index.health()` says when it has outgrown its coder.
 
     `D` follows FAISS: squared distances for "l2", inner products for "inner" and cosines for "cosine", the largest

@@ -43,8 +43,8 @@ def encode(
 ) -> list[Path]:
     """Encode a data set into a sharded index, and return the folders of its parts, which `Index.open` takes.
 
-    The parts are the same, byte for byte, whatever workers died meanwhile. The same call goes on with what a call that
-    was interrupted has written.
+    The parts are the same, byte for byte, even if workers died meanwhile. After an interruption the same call
+    continues.
 
     >>> parts = encode(ray.data.read_parquet("s3://…"), coder, "/shared/my.index", parts=64)  # doctest: +SKIP
     >>> index = Index.open(parts)  # doctest: +SKIP

@@ -127,5 +127,5 @@ def _reaching_all() -> Iterator[None]:
     except RuntimeError as error:
         raise Unavailable(
             "another process of the run ended, or does not answer: its own error says why, and the same run with "
-            f"resume goes on from the checkpoint ({error})"
+            f"resume continues from the checkpoint ({error})"
         ) from error
