@@ -182,13 +182,26 @@ def test_queries_of_the_caller_and_ids() -> None:
         ({"metric": "inner"}, "metric must be"),
         ({"seconds": -1}, "seconds must be"),
         ({"queries": np.zeros((0, 4))}, "queries must have"),
-        ({"queries": np.zeros((3, 5))}, "features"),
+        ({"queries": np.zeros((3, 5))}, "queries must have the 4 features of the rows, got 5"),
         ({"ids": [1, 2]}, "id"),
     ],
 )
 def test_refuses_bad_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Index.build(np.ones((20, 4)), **options)
+
+
+def test_a_target_of_one_allows_no_rounding() -> None:
+    index = Index.build(normal(np.random.default_rng(0), 400, 6), recall=1)
+    assert index.vector_type == "float32"
+    assert isinstance(index.choice, Choice)
+    assert index.choice.reached == 1
+
+
+def test_rows_that_float32_cannot_tell_apart_have_a_remedy() -> None:
+    rows = 1e9 + np.random.default_rng(0).standard_normal((300, 8))
+    with pytest.warns(UserWarning, match="subtract the mean"):
+        Index.build(rows)
 
 
 def test_refuses_no_rows() -> None:

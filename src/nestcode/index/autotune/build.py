@@ -187,6 +187,8 @@ def build(
     choice = index.choice
     if choice.reached is not None and choice.reached - choice.standard_error < required.recall:
         remedy = "give more queries" if required.max_bytes is None else "raise max_bytes"
+        if choice.chosen.structure == "scan" and choice.chosen.vectors == "float32":  # which is exact
+            remedy = "subtract the mean of the rows in float64, as float32 rounds them"
         warnings.warn(
             f"no index that was tried reaches recall@{required.k} {required.recall:g} by a standard error, this one "
             f"has {choice.reached:.3f} ± {choice.standard_error:.3f}: {remedy}, or lower recall",
@@ -295,15 +297,16 @@ def _precise(rows: NDArray[Any], sample: Sample, required: Requirements) -> Vect
     """
     if required.recall == 1:
         return "float32"
-    float16 = VectorFormat("float16", rows.shape[1])
-    try:
-        for start in range(0, len(rows), PIECE):
-            piece = rows[start : start + PIECE]
-            rounded = float16.round(piece)
-            if required.metric == "cosine" and piece[~rounded.rows.any(axis=1)].any():
+    for start in range(0, len(rows), PIECE):
+        piece = rows[start : start + PIECE]
+        largest = max(float(piece.max()), -float(piece.min()))
+        if not largest < float(np.finfo(np.float16).max):
+            return "float32"
+        if required.metric == "cosine":
+            longest = np.abs(piece).max(axis=1)
+            if ((longest > 0) & (longest < float(np.finfo(np.float16).smallest_subnormal))).any():  # may round to 0
                 return "float32"
-    except InvalidInput:
-        return "float32"
+    float16 = VectorFormat("float16", rows.shape[1])
     misses = 1 - sample.recall_of_rounding(float16.round(sample.rows))
     return "float16" if misses <= (1 - required.recall) / 2 else "float32"
 
