@@ -300,17 +300,22 @@ inline std::int16_t saturate(std::int32_t sum) {
     return static_cast<std::int16_t>(std::clamp<std::int32_t>(sum, INT16_MIN, INT16_MAX));
 }
 
+// The sum of the entries that one item of a block selects, whose bytes are `stride` apart.
+inline std::int32_t sum_entries(const std::uint8_t* item, std::size_t columns, const FastScanTables& tables,
+                                std::size_t stride = kBlockItems) {
+    std::int32_t sum = 0;
+    const std::uint8_t* table = tables.entries.data();
+    for (std::size_t c = 0; c < columns; ++c, table += 32)
+        sum += table[item[c * stride] & 15] + table[16 + (item[c * stride] >> 4)];
+    return sum;
+}
+
 inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
                                        const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
     std::uint32_t below = 0;
     for (std::size_t i = 0; i < kBlockItems; ++i) {
-        std::int32_t sum = (biases[i] * tables.bias_factor + (1 << 14)) >> 15;
-        const std::uint8_t* table = tables.entries.data();
-        for (std::size_t c = 0; c < columns; ++c, table += 32) {
-            const std::uint8_t nibbles = block[c * kBlockItems + i];
-            sum += table[nibbles & 15] + table[16 + (nibbles >> 4)];
-        }
-        out[i] = saturate(sum);
+        const std::int32_t bias = (biases[i] * tables.bias_factor + (1 << 14)) >> 15;
+        out[i] = saturate(bias + sum_entries(block + i, columns, tables));
         below |= static_cast<std::uint32_t>(out[i] < limit) << i;
     }
     return below;
@@ -321,11 +326,12 @@ struct NeonVectors {
     using Sums = uint16x8_t[4];
 
     template <std::size_t queries>
-    static void look_up(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables, Sums* sums) {
+    static void look_up(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables, Sums* sums,
+                        std::size_t stride = kBlockItems) {
         const uint8x16_t low = vdupq_n_u8(15);
         Sums own[queries] = {};
-        for (std::size_t c = 0; c < 32 * columns; c += 32) {
-            const uint8x16_t nibbles[2] = {vld1q_u8(block + c), vld1q_u8(block + c + 16)};
+        for (std::size_t c = 0; c < 32 * columns; c += 32, block += stride) {
+            const uint8x16_t nibbles[2] = {vld1q_u8(block), vld1q_u8(block + 16)};
             const uint8x16_t lows[2] = {vandq_u8(nibbles[0], low), vandq_u8(nibbles[1], low)};
             const uint8x16_t highs[2] = {vshrq_n_u8(nibbles[0], 4), vshrq_n_u8(nibbles[1], 4)};
             for (std::size_t q = 0; q < queries; ++q) {
@@ -367,12 +373,12 @@ struct Avx2Vectors {
 
     template <std::size_t queries>
     NESTCODE_AVX2 static void look_up(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables,
-                                      Sums* sums) {
+                                      Sums* sums, std::size_t stride = kBlockItems) {
         const __m256i low = _mm256_set1_epi8(15);
         __m256i both[queries], odd[queries];
         for (std::size_t q = 0; q < queries; ++q) both[q] = odd[q] = _mm256_setzero_si256();
-        for (std::size_t c = 0; c < 32 * columns; c += 32) {
-            const __m256i nibbles = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + c));
+        for (std::size_t c = 0; c < 32 * columns; c += 32, block += stride) {
+            const __m256i nibbles = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
             const __m256i lows = _mm256_and_si256(nibbles, low);
             const __m256i highs = _mm256_and_si256(_mm256_srli_epi16(nibbles, 4), low);
             for (std::size_t q = 0; q < queries; ++q) {
@@ -411,9 +417,11 @@ struct Avx2Vectors {
     }
 };
 
-// The sums of the entries that a block's nibbles select, in the order of the items. A register holds two columns.
+// The sums of the entries that a block's nibbles select, in the order of the items. A register holds two columns, which
+// begin `stride` bytes apart; each(i) is called before the i-th two of them.
+template <class Each>
 NESTCODE_AVX512 inline __m512i fastscan_sums_avx512(const std::uint8_t* block, std::size_t columns,
-                                                    const std::uint8_t* entries) {
+                                                    const std::uint8_t* entries, std::size_t stride, const Each& each) {
     const __m512i low = _mm512_set1_epi8(15);
     __m512i both = _mm512_setzero_si512(), odd = both;  // items 2 i + 256 * items 2 i + 1, and those alone
     const auto add = [&](__m512i nibbles, __m512i tables) NESTCODE_AVX512 {
@@ -425,10 +433,17 @@ NESTCODE_AVX512 inline __m512i fastscan_sums_avx512(const std::uint8_t* block, s
         both = _mm512_add_epi16(both, sum);
         odd = _mm512_add_epi16(odd, _mm512_srli_epi16(sum, 8));
     };
+    const auto column = [&](std::size_t c) NESTCODE_AVX512 {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + stride * c));
+    };
     std::size_t c = 0;
-    for (; c + 2 <= columns; c += 2) add(_mm512_loadu_si512(block + 32 * c), _mm512_loadu_si512(entries + 32 * c));
-    if (c < columns)
-        add(_mm512_maskz_loadu_epi8(0xffffffff, block + 32 * c), _mm512_maskz_loadu_epi8(0xffffffff, entries + 32 * c));
+    for (; c + 2 <= columns; c += 2) {
+        each(c / 2);
+        add(stride == kBlockItems ? _mm512_loadu_si512(block + kBlockItems * c)
+                                  : _mm512_inserti64x4(_mm512_castsi256_si512(column(c)), column(c + 1), 1),
+            _mm512_loadu_si512(entries + 32 * c));
+    }
+    if (c < columns) add(_mm512_zextsi256_si512(column(c)), _mm512_maskz_loadu_epi8(0xffffffff, entries + 32 * c));
     const __m512i even = _mm512_sub_epi16(both, _mm512_slli_epi16(odd, 8));
     const auto fold = [&](__m512i sums) NESTCODE_AVX512 {
         return _mm256_add_epi16(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1));
@@ -443,7 +458,8 @@ NESTCODE_AVX512 inline std::uint32_t fastscan_avx512(const std::uint8_t* block, 
                                                      std::size_t columns, const FastScanTables& tables,
                                                      std::int16_t limit, std::int16_t* out) {
     const __m512i bias = _mm512_mulhrs_epi16(_mm512_loadu_si512(biases), _mm512_set1_epi16(tables.bias_factor));
-    const __m512i sums = _mm512_adds_epi16(fastscan_sums_avx512(block, columns, tables.entries.data()), bias);
+    const __m512i own = fastscan_sums_avx512(block, columns, tables.entries.data(), kBlockItems, [](std::size_t) {});
+    const __m512i sums = _mm512_adds_epi16(own, bias);
     _mm512_storeu_si512(out, sums);
     return _mm512_cmplt_epi16_mask(sums, _mm512_set1_epi16(limit));
 }

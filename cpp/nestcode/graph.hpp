@@ -7,6 +7,9 @@
 //
 //     record = ids (32 x uint32) | norms (32 x float16) | factors (32 x float16) | fast-scan block (columns x 32 bytes)
 //
+// A graph of fewer neighbors has narrower records: the same with 24 for 32. Kernels compute 32 lanes then, too, and
+// read up to the padding of a record.
+//
 // An estimate is |y|^2 - 2 factor <q, y'>, where y' is what the bits of y decode to and factor = |y| / |y'| restores
 // the length that quantization takes away. Norms |y|^2 are stored in units that suit float16. An item's estimate is the
 // same in all records. The records after those of the nodes list the entry points of a search.
@@ -22,16 +25,21 @@
 
 namespace nestcode {
 
-constexpr std::size_t kDegree = kBlockItems;
+constexpr std::size_t kDegree = kBlockItems;  // neighbors of a node, at most
 
 struct GraphRecord {
     const std::uint8_t* data;
+    std::size_t degree = kDegree;
 
     const std::uint32_t* ids() const { return reinterpret_cast<const std::uint32_t*>(data); }
-    const Half* norms_and_factors() const { return reinterpret_cast<const Half*>(data + 4 * kDegree); }
-    const std::uint8_t* block() const { return data + 8 * kDegree; }
+    const Half* norms() const { return reinterpret_cast<const Half*>(data + 4 * degree); }
+    const Half* factors() const { return norms() + degree; }
+    const std::uint8_t* block() const { return data + 8 * degree; }
+    std::uint32_t mask() const { return UINT32_MAX >> (kDegree - degree); }  // a bit for each neighbor
 
-    static std::size_t size(std::size_t columns) { return (8 + columns) * kDegree; }
+    static std::size_t size(std::size_t columns, std::size_t degree = kDegree) {
+        return (8 + columns) * degree + 2 * (kDegree - degree);  // lanes of the factors and the last column end there
+    }
 };
 
 // The codes of all items as records hold them.
@@ -41,33 +49,38 @@ struct GraphCodes {
     const Half* factors;  // (items)
 };
 
-// Writes the record of 32 neighbors. Ids are kept in bounds: they lie in a mapped file, which others may change.
-inline void pack_record(const std::uint32_t* neighbors, const GraphCodes& codes, std::uint8_t* out) {
+// Writes the record of a node's neighbors. Ids are kept in bounds: they lie in a mapped file, which others may change.
+inline void pack_record(const std::uint32_t* neighbors, std::size_t degree, const GraphCodes& codes,
+                        std::uint8_t* out) {
     const auto last = static_cast<std::uint32_t>(codes.grouped.count - 1);
     auto* ids = reinterpret_cast<std::uint32_t*>(out);
-    auto* norms = reinterpret_cast<Half*>(out + 4 * kDegree);
-    auto* factors = norms + kDegree;
-    std::uint8_t* block = out + 8 * kDegree;
-    for (std::size_t i = 0; i < kDegree; ++i) {
+    auto* norms = reinterpret_cast<Half*>(out + 4 * degree);
+    auto* factors = norms + degree;
+    std::uint8_t* block = out + 8 * degree;
+    for (std::size_t i = 0; i < degree; ++i) {
         const std::uint32_t id = std::min(neighbors[i], last);
         ids[i] = id;
         norms[i] = codes.norms[id];
         factors[i] = codes.factors[id];
-        for (std::size_t c = 0; c < codes.grouped.bytes; ++c) block[c * kDegree + i] = codes.grouped[id][c];
+        for (std::size_t c = 0; c < codes.grouped.bytes; ++c) block[c * degree + i] = codes.grouped[id][c];
     }
+    std::uint8_t* end = block + degree * codes.grouped.bytes;
+    std::fill(end, out + GraphRecord::size(codes.grouped.bytes, degree), std::uint8_t{0});
 }
 
-// The edges of a graph: (nodes, 32) neighbors, side by side or in blocks, and the entry points, a multiple of 32.
+// The edges of a graph: (nodes, degree) neighbors, side by side or in blocks, and the entry points, a multiple of the
+// degree.
 struct GraphEdges {
     const std::uint32_t* neighbors;
     std::size_t nodes;
     std::span<const std::uint32_t> entries;
     std::size_t stride = kDegree;        // of the neighbors: they may lie in the records themselves
     const NodeBlocks* blocks = nullptr;  // that have the neighbors, if there are any
+    std::size_t degree = kDegree;
 
-    std::size_t records() const { return nodes + entries.size() / kDegree; }
+    std::size_t records() const { return nodes + entries.size() / degree; }
     const std::uint32_t* operator[](std::size_t record) const {
-        if (record >= nodes) return entries.data() + (record - nodes) * kDegree;
+        if (record >= nodes) return entries.data() + (record - nodes) * degree;
         return blocks == nullptr ? neighbors + record * stride : blocks->neighbors(record);
     }
 };
@@ -86,7 +99,7 @@ class GraphRecords {
           codes_(codes),
           vectors_(vectors),
           data_(data),
-          size_(GraphRecord::size(codes.grouped.bytes)),
+          size_(GraphRecord::size(codes.grouped.bytes, edges.degree)),
           claimed_(data == nullptr ? 0 : edges.records() / 64 + 1),
           packed_(claimed_.size()) {}
     GraphRecords(const GraphRecords&) = delete;
@@ -110,14 +123,14 @@ class GraphRecords {
     }
 
     // Where a record is, or will be.
-    GraphRecord operator[](std::size_t i) const { return {data_ + i * size_}; }
+    GraphRecord operator[](std::size_t i) const { return {data_ + i * size_, edges_.degree}; }
 
     // Packs a record, unless another thread does: then it packs a copy. Returns what can be read.
     GraphRecord pack(std::size_t i, std::vector<std::uint8_t>& copy) const {
         if (are_kept() && (claim(i) || is_packed(i))) return (*this)[i];
         copy.resize(size_);
         write(i, copy.data());
-        return {copy.data()};
+        return {copy.data(), edges_.degree};
     }
 
     void pack_all(std::size_t threads) const {
@@ -139,7 +152,7 @@ class GraphRecords {
 
     void write(std::size_t i, std::uint8_t* out) const {
         if (i < nodes() && vectors_ != nullptr) vectors_->touch(i);
-        pack_record(edges_[i], codes_, out);
+        pack_record(edges_[i], edges_.degree, codes_, out);
     }
 
     const GraphEdges edges_;
@@ -237,23 +250,55 @@ class GraphQueries {
     std::vector<float> coefficients_;
 };
 
-// Writes the estimated distances of the 32 neighbors in a record, up to a constant of the query, and returns a mask of
-// those that are not above the limit; NaN is not.
+// Cache lines that a walk reads next: those of a vector, then those of a record. A kernel requests one at each step of
+// its own work, since a core waits for few lines at a time, and its own reads wait behind them.
+struct LinesAhead {
+    static constexpr std::size_t kLine = 64;
+    const std::uint8_t *vector = nullptr, *record = nullptr;
+    std::size_t vector_lines = 0, lines = 0;
+
+    [[gnu::always_inline]] void request(std::size_t line) const {
+        const bool is_first = line < vector_lines;
+        __builtin_prefetch(is_first ? vector + kLine * line : record + kLine * (line - vector_lines), 0, 2);
+    }
+    [[gnu::always_inline]] void request_from(std::size_t line) const {
+        for (; line < lines; ++line) request(line);
+    }
+};
+
+// Writes the estimated distances of the neighbors in a record, up to a constant of the query, and returns a mask of
+// those that are not above the limit; NaN is not. Requests the lines ahead.
 using GraphKernel = std::uint32_t (*)(GraphRecord record, std::size_t columns, const FastScanTables& tables,
-                                      float norm_unit, float limit, float* out);
+                                      float norm_unit, float limit, const LinesAhead& ahead, float* out);
+
+template <class Vectors>
+void sum_neighbors(GraphRecord record, std::size_t columns, const FastScanTables& tables, std::int16_t* out) {
+    static constexpr std::int16_t no_biases[kDegree] = {};
+    const std::uint8_t* entries = tables.entries.data();
+    typename Vectors::Sums sums[1];
+    Vectors::template look_up<1>(record.block(), columns, &entries, sums, record.degree);
+    Vectors::finish(sums[0], no_biases, 0, INT16_MIN, out);
+}
+
+inline void sum_neighbors_portable(GraphRecord record, std::size_t columns, const FastScanTables& tables,
+                                   std::int16_t* out) {
+    for (std::size_t i = 0; i < kDegree; ++i)
+        out[i] = i < record.degree ? saturate(sum_entries(record.block() + i, columns, tables, record.degree))
+                                   : std::int16_t{0};
+}
 
 template <auto scan, auto expand>
 std::uint32_t estimate_neighbors(GraphRecord record, std::size_t columns, const FastScanTables& tables, float norm_unit,
-                                 float limit, float* out) {
-    static constexpr std::int16_t no_biases[kDegree] = {};
+                                 float limit, const LinesAhead& ahead, float* out) {
     std::int16_t sums[kDegree];
-    float corrections[2 * kDegree];  // norms, then factors
-    scan(record.block(), no_biases, columns, tables, INT16_MIN, sums);
-    expand(record.norms_and_factors(), corrections, 2 * kDegree);
+    float norms[kDegree] = {}, factors[kDegree] = {};
+    ahead.request_from(0);
+    scan(record, columns, tables, sums);
+    expand(record.norms(), norms, record.degree);
+    expand(record.factors(), factors, record.degree);
     const float step = 1 / tables.scale;
     for (std::size_t i = 0; i < kDegree; ++i)
-        out[i] = norm_unit * corrections[i] +
-                 corrections[kDegree + i] * (tables.offset + static_cast<float>(sums[i]) * step);
+        out[i] = norm_unit * norms[i] + factors[i] * (tables.offset + static_cast<float>(sums[i]) * step);
     std::uint32_t mask = 0;
 #if NESTCODE_X86
     for (int i = 0; i < 32; i += 4)
@@ -262,43 +307,46 @@ std::uint32_t estimate_neighbors(GraphRecord record, std::size_t columns, const 
 #else
     for (int i = 0; i < 32; ++i) mask |= static_cast<std::uint32_t>(!(out[i] > limit)) << i;
 #endif
-    return mask;
+    return mask & record.mask();
 }
 
 #if NESTCODE_X86
 NESTCODE_AVX512 inline std::uint32_t estimate_neighbors_avx512(GraphRecord record, std::size_t columns,
                                                                const FastScanTables& tables, float norm_unit,
-                                                               float limit, float* out) {
-    const __m512i sums = fastscan_sums_avx512(record.block(), columns, tables.entries.data());
+                                                               float limit, const LinesAhead& ahead, float* out) {
+    ahead.request_from(columns / 2);
+    const __m512i sums = fastscan_sums_avx512(record.block(), columns, tables.entries.data(), record.degree,
+                                              [&](std::size_t step) NESTCODE_AVX512 {
+                                                  if (step < ahead.lines) ahead.request(step);
+                                              });
     const __m512 step = _mm512_set1_ps(1 / tables.scale), offset = _mm512_set1_ps(tables.offset);
     const __m256i halves[2] = {_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1)};
     std::uint32_t mask = 0;
     for (std::size_t i = 0; i < 2; ++i) {
-        const Half* values = record.norms_and_factors() + 16 * i;
-        const auto load = [&](const Half* from) NESTCODE_AVX512 {
-            return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+        const auto load = [&](const Half* from) NESTCODE_AVX512 {  // lanes beyond the degree are those of what follows
+            return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 16 * i)));
         };
         const __m512 sum = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(halves[i]));
-        const __m512 product = _mm512_mul_ps(load(values + kDegree), _mm512_fmadd_ps(sum, step, offset));
-        const __m512 estimates = _mm512_fmadd_ps(_mm512_set1_ps(norm_unit), load(values), product);
+        const __m512 product = _mm512_mul_ps(load(record.factors()), _mm512_fmadd_ps(sum, step, offset));
+        const __m512 estimates = _mm512_fmadd_ps(_mm512_set1_ps(norm_unit), load(record.norms()), product);
         _mm512_storeu_ps(out + 16 * i, estimates);
         const __mmask16 near = _mm512_cmp_ps_mask(estimates, _mm512_set1_ps(limit), _CMP_NGT_UQ);
         mask |= std::uint32_t{near} << 16 * i;
     }
-    return mask;
+    return mask & record.mask();
 }
 #endif
 
 inline GraphKernel graph_kernel(Simd simd) {
     switch (simd) {
 #if NESTCODE_NEON
-        case Simd::neon: return estimate_neighbors<fastscan_block<NeonVectors>, expand_half_neon>;
+        case Simd::neon: return estimate_neighbors<sum_neighbors<NeonVectors>, expand_half_neon>;
 #endif
 #if NESTCODE_X86
-        case Simd::avx2: return estimate_neighbors<fastscan_block<Avx2Vectors>, expand_half_f16c>;
+        case Simd::avx2: return estimate_neighbors<sum_neighbors<Avx2Vectors>, expand_half_f16c>;
         case Simd::avx512: return estimate_neighbors_avx512;
 #endif
-        default: return estimate_neighbors<fastscan_portable, expand_half_portable>;
+        default: return estimate_neighbors<sum_neighbors_portable, expand_half_portable>;
     }
 }
 
@@ -312,8 +360,9 @@ struct GraphEstimator {
           norm_unit(metric == Metric::inner ? 0 : projection.norm_unit),
           kernel(graph_kernel(simd)) {}
 
-    std::uint32_t operator()(GraphRecord record, const FastScanTables& tables, float limit, float* out) const {
-        return kernel(record, columns, tables, norm_unit, limit, out);
+    std::uint32_t operator()(GraphRecord record, const FastScanTables& tables, float limit, const LinesAhead& ahead,
+                             float* out) const {
+        return kernel(record, columns, tables, norm_unit, limit, ahead, out);
     }
 };
 

@@ -23,8 +23,9 @@ struct GraphBuildOptions {
     std::size_t ef = 160;    // of the searches
     std::size_t passes = 1;  // of search and pruning
     std::size_t trees = 24;
-    std::size_t leaf = 128;  // items of a tree's leaf, at most
-    float slack = 1.03f;     // by what factor a neighbor must be nearer to occlude a candidate
+    std::size_t leaf = 128;        // items of a tree's leaf, at most
+    std::size_t degree = kDegree;  // neighbors that an item ends up with, at most
+    float slack = 1.03f;           // by what factor a neighbor must be nearer to occlude a candidate
     std::uint64_t seed = 0;
 };
 
@@ -69,7 +70,8 @@ class GraphBuilder {
           near_(count_ * kDegree, kNone),
           next_(count_ * kDegree) {}
 
-    // Writes the neighbors of each item, (items, 32); a list that is not full repeats the item itself.
+    // Writes the neighbors of each item, (items, 32); a list that is not full repeats the item itself. They are those
+    // nearest ones of 32 that a narrower list has room for.
     void build(std::span<const std::uint32_t> entries, std::uint32_t* neighbors) {
         for (const Tree& tree : grow_trees()) compare_leaves(tree);
         add_reverse_edges();
@@ -82,6 +84,8 @@ class GraphBuilder {
             search(records);
             add_reverse_edges();
         }
+        for (std::size_t i = 0; i < count_; ++i)
+            std::fill(list(near_, i) + options_.degree, list(near_, i) + kDegree, kNone);
         connect(entries);
         write(neighbors);
     }
@@ -236,7 +240,8 @@ class GraphBuilder {
     // those that nothing near them lists: a walk among near copies would miss them.
     void connect(std::span<const std::uint32_t> entries) {
         std::vector<bool> reached(count_);
-        std::vector<std::uint32_t> kept(count_), open;  // kept: a bit for each place, of edges that others need
+        // kept: a bit for each place of an edge that others need, or behind the last place
+        std::vector<std::uint32_t> kept(count_, ~(UINT32_MAX >> (kDegree - options_.degree))), open;
         const auto reach = [&](std::uint32_t item) {
             if (reached[item]) return false;
             reached[item] = true;
@@ -308,8 +313,9 @@ class GraphBuilder {
     // The first free place of an item's list, or else the last one whose edge is not kept; 32 if there is none.
     std::size_t place_in(std::uint32_t item, std::uint32_t kept) {
         const std::uint64_t* keys = list(near_, item);
-        const auto free = static_cast<std::size_t>(std::find(keys, keys + kDegree, kNone) - keys);
-        return free < kDegree || kept == UINT32_MAX ? free : 31 - static_cast<std::size_t>(std::countl_one(kept));
+        const auto free = static_cast<std::size_t>(std::find(keys, keys + options_.degree, kNone) - keys);
+        if (free < options_.degree) return free;
+        return kept == UINT32_MAX ? kDegree : 31 - static_cast<std::size_t>(std::countl_one(kept));
     }
 
     void write(std::uint32_t* neighbors) const {

@@ -442,11 +442,9 @@ struct GraphWalker {
         reader.read(id, pool);
         const std::uint32_t second = pool.peek();  // most often the next one
 #if NESTCODE_X86
-        // A core waits for few lines at a time, so they are requested before, between and after what is computed.
-        prefetch_vector(id);
-        prefetch_record(second, 512);
-        scan(id, query, pool);
-        prefetch_record(pool.peek(), SIZE_MAX);
+        // A core waits for few lines at a time, so they are requested while the record is scanned, and after it.
+        scan(id, query, pool, lines_ahead(id, second));
+        prefetch_record(pool.peek());
 #else
         prefetch(second);
         scan(id, query, pool);
@@ -457,31 +455,48 @@ struct GraphWalker {
     }
 
   private:
-    void scan(std::size_t i, const GraphQuery& query, GraphPool& pool) const {
+    void scan(std::size_t i, const GraphQuery& query, GraphPool& pool, const LinesAhead& ahead = {}) const {
         if (!records.is_packed(i)) return scan_first(i, query, pool);
-        insert(records[i], query, pool);
+        insert(records[i], query, pool, ahead);
     }
 
     // Scans a record that was not packed; apart, as few visits do.
     [[gnu::noinline]] void scan_first(std::size_t i, const GraphQuery& query, GraphPool& pool) const {
         std::vector<std::uint8_t> copy;
-        insert(records.pack(i, copy), query, pool);
+        insert(records.pack(i, copy), query, pool, {});
     }
 
-    [[gnu::always_inline]] void insert(GraphRecord record, const GraphQuery& query, GraphPool& pool) const {
+    [[gnu::always_inline]] void insert(GraphRecord record, const GraphQuery& query, GraphPool& pool,
+                                       const LinesAhead& ahead) const {
         float estimates[kDegree];
-        pool.insert(estimates, record.ids(), estimate(record, query.tables, pool.limit, estimates));
+        pool.insert(estimates, record.ids(), estimate(record, query.tables, pool.limit, ahead, estimates));
+    }
+
+    // The vector of the node that is visited, and the first lines of the record that is likely the next one.
+    [[gnu::always_inline]] LinesAhead lines_ahead(std::uint32_t id, std::uint32_t next) const {
+        constexpr std::size_t record_lines = 8;
+        LinesAhead ahead;
+        if (vectors.data != nullptr) {
+            ahead.vector = reinterpret_cast<const std::uint8_t*>(vectors[id]);
+            ahead.lines = ahead.vector_lines =
+                (vectors.features * sizeof(Element) + LinesAhead::kLine - 1) / LinesAhead::kLine;
+            if (vectors.scales != nullptr) __builtin_prefetch(vectors.scales + id);
+        }
+        if (next != UINT32_MAX && records.are_kept()) {
+            ahead.record = records[next].data;
+            ahead.lines += std::min(record_lines, records.record_bytes() / LinesAhead::kLine);
+        }
+        return ahead;
     }
 
     [[gnu::always_inline]] void prefetch(std::uint32_t id) const {
         if (id == UINT32_MAX) return;
-        prefetch_record(id, SIZE_MAX);
+        prefetch_record(id);
         prefetch_vector(id);
     }
 
-    [[gnu::always_inline]] void prefetch_record(std::uint32_t id, std::size_t most) const {
-        if (id != UINT32_MAX && records.are_kept())
-            prefetch_lines(records[id].data, std::min(most, records.record_bytes()));
+    [[gnu::always_inline]] void prefetch_record(std::uint32_t id) const {
+        if (id != UINT32_MAX && records.are_kept()) prefetch_lines(records[id].data, records.record_bytes());
     }
 
     [[gnu::always_inline]] void prefetch_vector(std::uint32_t id) const {

@@ -44,24 +44,31 @@ nestcode::GraphCodes checked_codes(const Mat<std::uint8_t>& grouped, const Vec<s
             factors.data()};
 }
 
-void check_entries(const Vec<std::uint32_t>& entries, std::size_t items) {
-    if (entries.size() % nestcode::kDegree != 0) throw nb::value_error("there must be a multiple of 32 entry points");
+void check_degree(std::size_t degree) {
+    if (degree == 0 || degree > nestcode::kDegree || degree % 4 != 0)
+        throw nb::value_error("the degree must be a multiple of 4 up to 32");
+}
+
+void check_entries(const Vec<std::uint32_t>& entries, std::size_t items, std::size_t degree) {
+    if (entries.size() % degree != 0) throw nb::value_error("the entry points must fill whole records");
     if (std::any_of(entries.data(), entries.data() + entries.size(), [items](std::uint32_t id) { return id >= items; }))
         throw nb::value_error("entry points must be positions of items");
 }
 
 void build_graph(const PyGraphProjection& projection, const Mat<float>& vectors, const Mat<std::uint8_t>& grouped,
                  const Vec<std::uint16_t>& norms, const Vec<std::uint16_t>& factors, const Vec<std::uint32_t>& entries,
-                 const Array<std::uint32_t, 2>& neighbors, std::size_t ef, std::size_t passes, std::uint64_t seed,
-                 std::size_t threads, std::string_view simd) {
+                 const Array<std::uint32_t, 2>& neighbors, std::size_t degree, std::size_t ef, std::size_t passes,
+                 std::uint64_t seed, std::size_t threads, std::string_view simd) {
     const nestcode::GraphCodes codes = checked_codes(grouped, norms, factors);
     const std::size_t count = codes.grouped.count;
     if (vectors.shape(0) != count || vectors.shape(1) != projection.mean.size() ||
         codes.grouped.bytes != projection.columns() || neighbors.shape(0) != count ||
         neighbors.shape(1) != nestcode::kDegree)
         throw nb::value_error("there must be a vector, a code and 32 neighbors for each item");
-    check_entries(entries, count);
+    check_degree(degree);
+    check_entries(entries, count, nestcode::kDegree);
     nestcode::GraphBuildOptions options;
+    options.degree = degree;
     options.ef = ef;
     options.passes = passes;
     options.seed = seed;
@@ -92,12 +99,13 @@ struct PyGraphRecords {
     Array<std::uint8_t, 2> data;
     nb::object vectors, owner;
     const nestcode::NodeBlocks* blocks;
+    std::size_t degree;
     nestcode::GraphRecords records;
     std::vector<std::uint64_t> duplicates;
 
     PyGraphRecords(Neighbors given_neighbors, Vec<std::uint32_t> given_entries, Mat<std::uint8_t> given_grouped,
                    Vec<std::uint16_t> given_norms, Vec<std::uint16_t> given_factors, Array<std::uint8_t, 2> room,
-                   nb::object given_vectors, nb::object given_blocks)
+                   nb::object given_vectors, nb::object given_blocks, std::size_t given_degree)
         : neighbors(std::move(given_neighbors)),
           entries(std::move(given_entries)),
           grouped(std::move(given_grouped)),
@@ -107,6 +115,7 @@ struct PyGraphRecords {
           vectors(std::move(given_vectors)),
           owner(std::move(given_blocks)),
           blocks(owner.is_none() ? nullptr : &node_blocks_of(owner)),
+          degree(given_degree),
           records(checked_edges(), checked_codes(grouped, norms, factors), blocks == nullptr ? data.data() : nullptr,
                   checked_vectors(vectors, grouped.shape(0))),
           duplicates(blocks == nullptr ? nestcode::find_duplicates(checked_edges())
@@ -114,7 +123,7 @@ struct PyGraphRecords {
         if (blocks != nullptr) return;
         if (data.shape(0) != records.count() || data.shape(1) != records.record_bytes() ||
             reinterpret_cast<std::uintptr_t>(data.data()) % alignof(float) != 0)
-            throw nb::value_error("there must be aligned room for the record of each item and of 32 entry points each");
+            throw nb::value_error("there must be aligned room for the record of each item and of the entry points");
     }
 
     void pack(std::size_t threads) const {
@@ -125,17 +134,18 @@ struct PyGraphRecords {
   private:
     nestcode::GraphEdges checked_edges() const {
         const std::size_t count = grouped.shape(0);
-        check_entries(entries, count);
+        check_degree(degree);
+        check_entries(entries, count, degree);
         const std::span<const std::uint32_t> starts(entries.data(), entries.size());
         if (blocks != nullptr) {
-            if (blocks->slots.size() != count || blocks->degree != nestcode::kDegree)
-                throw nb::value_error("there must be a node of 32 neighbors for each item");
-            return {nullptr, count, starts, nestcode::kDegree, blocks};
+            if (blocks->slots.size() != count || blocks->degree != degree)
+                throw nb::value_error("there must be a node of these neighbors for each item");
+            return {nullptr, count, starts, degree, blocks, degree};
         }
-        if (neighbors.shape(0) != count || neighbors.shape(1) != nestcode::kDegree || neighbors.stride(1) != 1 ||
-            (count > 1 && neighbors.stride(0) < static_cast<std::int64_t>(nestcode::kDegree)))
-            throw nb::value_error("there must be 32 neighbors for each item, one after the other");
-        return {neighbors.data(), count, starts, static_cast<std::size_t>(neighbors.stride(0))};
+        if (neighbors.shape(0) != count || neighbors.shape(1) < degree || neighbors.stride(1) != 1 ||
+            (count > 1 && neighbors.stride(0) < static_cast<std::int64_t>(degree)))
+            throw nb::value_error("there must be these neighbors for each item, one after the other");
+        return {neighbors.data(), count, starts, static_cast<std::size_t>(neighbors.stride(0)), nullptr, degree};
     }
 };
 
@@ -203,13 +213,15 @@ void add_graph(nb::module_& m) {
         .def(nb::init<Vec<float>, Mat<float>, nb::object, float>(), "mean"_a.noconvert(), "directions"_a.noconvert(),
              "groups"_a, "norm_unit"_a);
     m.def("build_graph", build_graph, "projection"_a, "vectors"_a.noconvert(), "grouped"_a.noconvert(),
-          "norms"_a.noconvert(), "factors"_a.noconvert(), "entries"_a.noconvert(), "neighbors"_a.noconvert(), "ef"_a,
-          "passes"_a, "seed"_a, "threads"_a = 1, "simd"_a = "", "Write the neighbors of each item, (items, 32).");
+          "norms"_a.noconvert(), "factors"_a.noconvert(), "entries"_a.noconvert(), "neighbors"_a.noconvert(),
+          "degree"_a, "ef"_a, "passes"_a, "seed"_a, "threads"_a = 1, "simd"_a = "",
+          "Write the neighbors of each item, (items, 32), of which `degree` are others.");
     nb::class_<PyGraphRecords>(m, "GraphRecords")
         .def(nb::init<Neighbors, Vec<std::uint32_t>, Mat<std::uint8_t>, Vec<std::uint16_t>, Vec<std::uint16_t>,
-                      Array<std::uint8_t, 2>, nb::object, nb::object>(),
+                      Array<std::uint8_t, 2>, nb::object, nb::object, std::size_t>(),
              "neighbors"_a.noconvert(), "entries"_a.noconvert(), "grouped"_a.noconvert(), "norms"_a.noconvert(),
-             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.none(), "blocks"_a.none() = nb::none())
+             "factors"_a.noconvert(), "data"_a.noconvert(), "vectors"_a.none(), "blocks"_a.none() = nb::none(),
+             "degree"_a = nestcode::kDegree)
         .def_prop_ro("nodes", [](const PyGraphRecords& self) { return self.records.nodes(); })
         .def_prop_ro("packed", [](const PyGraphRecords& self) { return self.records.count_packed(); })
         .def_prop_ro("nbytes", [](const PyGraphRecords& self) { return self.data.nbytes(); })

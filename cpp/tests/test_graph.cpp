@@ -252,8 +252,9 @@ struct Plane {
     GraphCodes codes() const { return {{grouped.data(), count, 1, 1}, norms.data(), factors.data()}; }
     GraphProjection projection() const { return {mean, &directions, &groups, 1}; }
 
-    std::vector<std::uint32_t> build(std::size_t threads, Simd simd) const {
+    std::vector<std::uint32_t> build(std::size_t threads, Simd simd, std::size_t degree = kDegree) const {
         GraphBuildOptions options;
+        options.degree = degree;
         options.ef = 40;
         options.leaf = 16;
         options.seed = 3;
@@ -270,6 +271,10 @@ void test_build(std::size_t count, std::mt19937& random) {
     for (const Simd simd : available_simd()) {
         const std::vector<std::uint32_t> neighbors = plane.build(1, simd);
         CHECK(plane.build(4, simd) == neighbors);  // whatever the threads
+        const std::vector<std::uint32_t> fewer = plane.build(1, simd, 24);
+        for (std::size_t i = 0; i < count; ++i)
+            CHECK(std::all_of(&fewer[i * kDegree + 24], &fewer[i * kDegree] + kDegree,
+                              [i](std::uint32_t id) { return id == i; }));
         for (std::size_t i = 0; i < count; ++i) {
             std::set<std::uint32_t> distinct;
             for (std::size_t j = 0; j < kDegree; ++j) {
@@ -329,7 +334,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         float out[kDegree];
         std::vector<std::uint8_t> copy;
         const GraphRecord record = records.pack(i, copy);
-        const std::uint32_t near = estimate(record, batch[0].tables, 0.5f, out);
+        const std::uint32_t near = estimate(record, batch[0].tables, 0.5f, {}, out);
         for (std::size_t j = 0; j < kDegree; ++j) {
             CHECK((near >> j & 1) == (out[j] <= 0.5f));
             const auto [place, fresh] = estimates.emplace(record.ids()[j], out[j]);
@@ -412,7 +417,8 @@ void test_records(std::size_t count, std::mt19937& random) {
     const GraphEdges edges{neighbors.data(), count, plane.entries};
     const std::size_t size = GraphRecord::size(1);
     std::vector<std::uint8_t> data(edges.records() * size), expected(data.size());
-    for (std::size_t i = 0; i < edges.records(); ++i) pack_record(edges[i], plane.codes(), &expected[i * size]);
+    for (std::size_t i = 0; i < edges.records(); ++i)
+        pack_record(edges[i], kDegree, plane.codes(), &expected[i * size]);
     const GraphRecords records(edges, plane.codes(), data.data());
     const auto equal = [&](GraphRecord record, std::size_t i) {
         return std::equal(record.data, record.data + size, &expected[i * size]);
@@ -427,32 +433,34 @@ void test_records(std::size_t count, std::mt19937& random) {
 }
 
 // Estimates of several columns against decoded levels, where the tables are exact.
-void test_estimates(std::size_t columns, std::mt19937& random) {
+void test_estimates(std::size_t columns, std::size_t degree, std::mt19937& random) {
     FastScanTables tables;
     tables.offset = -1;
     tables.scale = 4;
     tables.entries.resize(columns * 32);
     for (std::uint8_t& entry : tables.entries) entry = static_cast<std::uint8_t>(random() % 128);
-    const std::unique_ptr<std::uint8_t[]> data(new std::uint8_t[GraphRecord::size(columns)]);
-    for (std::size_t i = 0; i < GraphRecord::size(columns); ++i) data[i] = static_cast<std::uint8_t>(random());
-    auto* corrections = reinterpret_cast<Half*>(data.get() + 4 * kDegree);
-    for (std::size_t i = 0; i < 2 * kDegree; ++i) corrections[i] = to_half(static_cast<float>(random() % 9) / 4);
-    const GraphRecord record{data.get()};
+    const std::size_t size = GraphRecord::size(columns, degree);
+    const std::unique_ptr<std::uint8_t[]> data(new std::uint8_t[size]);
+    for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<std::uint8_t>(random());
+    auto* corrections = reinterpret_cast<Half*>(data.get() + 4 * degree);
+    for (std::size_t i = 0; i < 2 * degree; ++i) corrections[i] = to_half(static_cast<float>(random() % 9) / 4);
+    const GraphRecord record{data.get(), degree};
     float expected[kDegree];
-    for (std::size_t i = 0; i < kDegree; ++i) {
+    for (std::size_t i = 0; i < degree; ++i) {
         int sum = 0;
         for (std::size_t c = 0; c < columns; ++c) {
-            const std::uint8_t nibbles = record.block()[c * kDegree + i];
+            const std::uint8_t nibbles = record.block()[c * degree + i];
             sum += tables.entries[32 * c + nibbles % 16] + tables.entries[32 * c + 16 + nibbles / 16];
         }
         expected[i] = 2 * to_float(corrections[i]) +
-                      to_float(corrections[kDegree + i]) * (tables.offset + static_cast<float>(sum) / tables.scale);
+                      to_float(corrections[degree + i]) * (tables.offset + static_cast<float>(sum) / tables.scale);
     }
     for (const Simd simd : available_simd())
         for (const float limit : {-kInfinity, expected[7], kInfinity}) {
             float out[kDegree];
-            const std::uint32_t near = graph_kernel(simd)(record, columns, tables, 2, limit, out);
-            for (std::size_t i = 0; i < kDegree; ++i) {
+            const std::uint32_t near = graph_kernel(simd)(record, columns, tables, 2, limit, {}, out);
+            CHECK((near & ~record.mask()) == 0);
+            for (std::size_t i = 0; i < degree; ++i) {
                 CHECK(out[i] == expected[i]);
                 CHECK((near >> i & 1) == (expected[i] <= limit));
             }
@@ -571,7 +579,8 @@ int main() {
     for (const Simd simd : available_simd())
         for (const std::size_t ef : {1, 5, 20, 400})
             for (const unsigned skip : {0u, 1u, 2u, 7u}) test_walk(300, ef, skip, simd, random);
-    for (const std::size_t columns : {0, 1, 2, 7, 40, 128}) test_estimates(columns, random);
+    for (const std::size_t columns : {0, 1, 2, 7, 40, 128})
+        for (const std::size_t degree : {4, 24, 32}) test_estimates(columns, degree, random);
     for (const Simd simd : available_simd())
         for (const std::size_t queries : {1, 3, 70}) test_batches(queries, simd, random);
     for (const Simd simd : available_simd())

@@ -457,19 +457,20 @@ def build_graph(
     factors: NDArray[np.uint16],
     entries: NDArray[np.uint32],
     neighbors: NDArray[np.uint32],
+    degree: int,
     ef: int,
     passes: int,
     seed: int,
     threads: int = 1,
     simd: str = "",
 ) -> None:
-    """Write the neighbors of each item, (items, 32); norms and factors are float16."""
+    """Write the neighbors of each item, (items, 32), of which `degree` are others; norms and factors are float16."""
 
 def place_nodes(neighbors: NDArray[np.uint32], nodes: int, slots: NDArray[np.uint32]) -> None:
     """Write the slot of each item in blocks of so many nodes."""
 
 class GraphRecords:
-    """The records of all items, then those of the entry points, 32 in each: packed in `data` at their first visits.
+    """The records of all items, then those of the entry points, `degree` in each: packed in `data` at first visits.
 
     Then the item's vector is verified, too, if a guard watches the vectors. The neighbors may lie in `data` already.
     With blocks, which have the neighbors, each visit packs its record and none is kept.
@@ -485,6 +486,7 @@ class GraphRecords:
         data: NDArray[np.uint8],
         vectors: VectorRows | None,
         blocks: NodeBlocks | None = None,
+        degree: int = 32,
     ) -> None: ...
     @property
     def nodes(self) -> int:

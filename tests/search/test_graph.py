@@ -9,8 +9,19 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode import _core, metrics
 from nestcode.coders.base import Metric
+from nestcode.search import graph as graphs
 from nestcode.search.filters import ALL_ALLOWED, bitmap
-from nestcode.search.graph import DEGREE, Navigator, build_graph, entry_points, make_records
+from nestcode.search.graph import (
+    DEGREE,
+    SMALL_DEGREE,
+    Navigator,
+    build_graph,
+    degree_of,
+    entry_points,
+    filled_up,
+    make_records,
+    pack_records,
+)
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 
 MISSING = 2**32 - 1
@@ -212,6 +223,28 @@ def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
     for q in (0, 17, 49):
         alone = scene.exact().search(scene.queries[q : q + 1], k=5, ef=20)
         assert (alone.positions[0] == together.positions[q]).all()
+
+
+def test_narrow_records_are_walked_as_wide_ones_with_the_same_edges(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbors = build_graph(scene.navigator, scene.base, scene.items, degree=SMALL_DEGREE, ef=32, threads=2)
+    assert degree_of(scene.neighbors) == DEGREE
+    assert degree_of(neighbors) == SMALL_DEGREE
+    assert count_unreachable(neighbors) == 0
+    narrow, own = pack_records(scene.navigator, scene.items, neighbors)
+    assert (filled_up(own) == neighbors).all()
+    assert make_records(scene.navigator, scene.items, own).nbytes == narrow.nbytes < 0.8 * scene.records.nbytes
+    monkeypatch.setattr(graphs, "degree_of", lambda _: DEGREE)
+    wide = make_records(scene.navigator, scene.items, neighbors)
+    assert wide.nbytes == scene.records.nbytes
+    hits, expected = (
+        Graph(scene.navigator, records, scene.base).search(scene.queries, k=10, ef=40) for records in (narrow, wide)
+    )
+    assert (hits.positions == expected.positions).all()
+    assert (hits.visited == expected.visited).all()
+    exact = metrics.exact_neighbors(scene.queries, scene.base, 10)
+    assert metrics.recall(hits.positions.astype(np.int64), exact) > 0.97
 
 
 @pytest.mark.parametrize("count", [1, 5, 33])

@@ -29,7 +29,7 @@ from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.filters import RecentFilters
-from nestcode.search.graph import Items, Navigator, build_graph, pack_records
+from nestcode.search.graph import Items, Navigator, build_graph, degree_beside, pack_records
 from nestcode.search.preparation import StoredLayouts
 from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
@@ -771,7 +771,8 @@ def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGr
     vectors = Items(coder, segment.codes, segment.vectors)
     navigator = searcher.navigator(segment.codes.width, ranked=segment.vectors is not None)
     items = navigator.encode(vectors, segment.codes)
-    neighbors = build_graph(navigator, vectors, items)
+    degree = degree_beside(None if segment.vectors is None else segment.vectors.format.dtype)
+    neighbors = build_graph(navigator, vectors, items, degree=degree)
     records, neighbors = pack_records(navigator, items, neighbors)
     graph = StoredGraph(neighbors, items, navigator.layout, records=records)
     searcher.pack(LiveSegment(segment, graph=graph))

@@ -17,7 +17,7 @@ from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.fork import lazy_property
 from nestcode.search.filters import EVERYTHING
-from nestcode.search.graph import NavigatingCodes
+from nestcode.search.graph import NavigatingCodes, filled_up
 from nestcode.search.nodes import StoredNodes
 from nestcode.search.runs import Positions
 from nestcode.search.schema import Schema
@@ -198,15 +198,16 @@ class StoredGraph:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays but the records."""
-        held = self.arrays()
+        neighbors = self.neighbors.nbytes if self.records is None else 0
         nodes = 0 if self.nodes is None else self.nodes.nbytes
-        return nodes + sum(array.nbytes for name, array in held.items() if name != "neighbors" or self.records is None)
+        return neighbors + nodes + (0 if self.items is None else self.items.nbytes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names on disk."""
+        arrays: dict[str, NDArray[Any]] = {"neighbors": filled_up(self.neighbors)}
         if self.items is None:
-            return {"neighbors": self.neighbors}
-        return {"neighbors": self.neighbors, "groups": self.items.grouped, "corrections": self.items.corrections}
+            return arrays
+        return {**arrays, "groups": self.items.grouped, "corrections": self.items.corrections}
 
     def without_records(self) -> "StoredGraph":
         """Return the graph without records, whose bits differ from the bits of shorter codes."""

@@ -492,14 +492,14 @@ class Store:
         name = self._number()
         arrays = {key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in graph.arrays().items()}
         sums = [write_array(self.path / f"{name}.{key}.npy", array) for key, array in arrays.items()]
-        entry: dict[str, Any] = {"name": name, "degree": graph.neighbors.shape[1]}
+        entry: dict[str, Any] = {"name": name, "degree": arrays["neighbors"].shape[1]}
         if graph.items is not None:
             entry |= {"layout": graph.layout, "columns": graph.items.grouped.shape[1]}
         if vectors is not None and with_nodes:
             layout = NodeLayout.of(vectors.format)
-            slots = place_nodes(graph.neighbors, layout)
+            slots = place_nodes(arrays["neighbors"], layout)
             blocks = count_blocks(slots, layout), layout.block_bytes
-            pieces = node_blocks(graph.neighbors, vectors, slots, layout)
+            pieces = node_blocks(arrays["neighbors"], vectors, slots, layout)
             sums.append(write_array(self.path / f"{name}.slots.npy", slots.astype("<u4", copy=False)))
             sums.append(write_pages(self.path / f"{name}.nodes.npy", blocks, pieces))
             entry["blocks"] = blocks[0]

@@ -1,9 +1,9 @@
 """A graph navigated by nested codes (`cpp/nestcode/graph.hpp`).
 
-A node's record holds the ids of 32 neighbors, the leading bits of their codes as one fast-scan block, and two values
-each that correct the estimates. So a visit is one sequential read and one batch of estimated distances (SymphonyQG:
-Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least estimated distance and visits each of
-them; a visited item's own distance comes from its vector.
+A node's record holds the ids of 32 neighbors (24 beside int8 vectors), the leading bits of their codes as one fast-scan
+block, and two values each that correct the estimates. So a visit is one sequential read and one batch of estimated
+distances (SymphonyQG: Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least estimated
+distance and visits each of them; a visited item's own distance comes from its vector.
 
     vectors, codes ──Navigator.encode──▶ items ──build_graph──▶ neighbors (n, 32), which an index stores
                                          items, neighbors ──make_records──▶ records, which searches read
@@ -25,11 +25,11 @@ from nestcode.coders.base import ScalarLayout
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.fastscan import GROUP_BITS, FastScan
-from nestcode.search.vectors import StoredVectors
+from nestcode.search.vectors import StoredVectors, VectorType
 
-DEGREE = 32
+DEGREE, SMALL_DEGREE = 32, 24  # neighbors of an item, and where memory matters more than time
 BITS, MAX_BITS = 384, 1024  # that navigate: where codes rank what a walk finds, and at most
-ENTRIES = 256  # entry points of a search
+ENTRIES = 192  # entry points of a search: whole records of either degree
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
 LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
@@ -67,6 +67,15 @@ def navigating_bits(width: int, *, ranked: bool) -> int:
     return min(width, MAX_BITS if ranked else BITS)
 
 
+def degree_beside(vectors: VectorType | None) -> int:
+    """Return how many neighbors an item has at most: who stores vectors as int8 prefers memory to time.
+
+    >>> degree_beside("float16"), degree_beside("int8")
+    (32, 24)
+    """
+    return SMALL_DEGREE if vectors == "int8" else DEGREE
+
+
 class Navigator:
     """The leading bits of codes, by which a search finds its way.
 
@@ -92,10 +101,9 @@ class Navigator:
         self.core = _core.GraphProjection(mean, directions, self._scan.core, self._unit)
         self.layout = f"groups of {self._scan.columns} bytes of {width} bits, norms and factors"  # of what it encodes
 
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of a node's record."""
-        return (8 + self._scan.columns) * DEGREE
+    def record_bytes(self, degree: int) -> int:
+        """Return the bytes of a node's record."""
+        return (8 + self._scan.columns) * degree + 2 * (DEGREE - degree)
 
     def encode(self, vectors: Rows, codes: Codes) -> "NavigatingCodes":
         """Return what the records of other nodes hold of items.
@@ -149,11 +157,30 @@ def entry_points(nodes: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return nodes[np.arange(ENTRIES) * len(nodes) // ENTRIES]
 
 
+def degree_of(neighbors: NDArray[np.uint32]) -> int:
+    """Return how many neighbors the records of a graph have room for: fewer than 32 where no item has more."""
+    if neighbors.shape[1] < DEGREE:
+        return int(neighbors.shape[1])
+    for first in range(0, len(neighbors), PIECE):
+        some = neighbors[first : first + PIECE, SMALL_DEGREE:]
+        if (some != np.arange(first, first + len(some))[:, None]).any():
+            return DEGREE
+    return SMALL_DEGREE
+
+
+def filled_up(neighbors: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return neighbors as files hold them, (n, 32): the own positions of items follow."""
+    missing = DEGREE - neighbors.shape[1]
+    own = np.arange(len(neighbors), dtype=np.uint32)[:, None].repeat(missing, axis=1)
+    return np.hstack([neighbors, own]) if missing else neighbors
+
+
 def build_graph(
     navigator: Navigator,
     vectors: Rows,
     items: NavigatingCodes,
     *,
+    degree: int = DEGREE,
     ef: int = EF,
     passes: int = PASSES,
     seed: int = 0,
@@ -168,6 +195,7 @@ def build_graph(
         navigator: the bits that navigate.
         vectors: of the items, as the navigator took them.
         items: what the navigator made of them.
+        degree: how many neighbors an item has at most, 32 or 24.
         ef: how many nodes the search for an item visits, which are its candidates.
         passes: how often all items are searched for.
         seed: of the random projection trees that begin the build.
@@ -180,7 +208,7 @@ def build_graph(
         rows, items = rows[distinct], items[distinct]
     among = np.empty((len(rows), DEGREE), dtype=np.uint32)
     entries = entry_points(np.arange(len(rows), dtype=np.uint32))
-    _core.build_graph(navigator.core, rows, *items.parts, entries, among, ef, passes, seed, threads)
+    _core.build_graph(navigator.core, rows, *items.parts, entries, among, degree, ef, passes, seed, threads)
     if len(distinct) == count:
         return among
     neighbors = np.arange(count, dtype=np.uint32)[:, None].repeat(DEGREE, axis=1)
@@ -213,30 +241,30 @@ def make_records(
         room: where the records are to lie, (items and entry points, bytes); new memory by default.
 
     """
-    count = len(items.grouped)
+    count, degree = len(items.grouped), degree_of(neighbors)
     alone = np.flatnonzero(neighbors[:, 0] == np.arange(count))
     nodes = np.delete(np.arange(count, dtype=np.uint32), alone[alone > 0])
     watched = None if vectors is None else vectors.core
-    return _core.GraphRecords(
-        neighbors, entry_points(nodes), *items.parts, _room(navigator, count) if room is None else room, watched
-    )
+    own = _room(navigator, count, degree) if room is None else room
+    return _core.GraphRecords(neighbors, entry_points(nodes), *items.parts, own, watched, degree=degree)
 
 
 def pack_records(
     navigator: Navigator, items: NavigatingCodes, neighbors: NDArray[np.uint32], threads: int = CORES
 ) -> tuple[_core.GraphRecords, NDArray[np.uint32]]:
     """Return all records of a graph, and its neighbors where they lie in the records: memory holds them once."""
-    room = _room(navigator, len(neighbors))
-    own = room[: len(neighbors), : neighbors.shape[1] * neighbors.itemsize].view(np.uint32)
-    own[:] = neighbors
+    degree = degree_of(neighbors)
+    room = _room(navigator, len(neighbors), degree)
+    own = room[: len(neighbors), : degree * neighbors.itemsize].view(np.uint32)
+    own[:] = neighbors[:, :degree]
     records = make_records(navigator, items, own, room=room)
     records.pack(threads)
     return records, own
 
 
-def _room(navigator: Navigator, count: int) -> Bytes:
+def _room(navigator: Navigator, count: int, degree: int) -> Bytes:
     """Return room for the records of items and of entry points."""
-    return _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
+    return _empty_aligned(count + ENTRIES // degree, navigator.record_bytes(degree))
 
 
 def _empty_aligned(rows: int, columns: int) -> Bytes:

@@ -7,7 +7,7 @@ import numpy as np
 
 from nestcode.coders import CellCoder, Coder, LinearCoder, ResidualCoder
 from nestcode.coders.base import Metric
-from nestcode.search.graph import BITS, DEGREE
+from nestcode.search.graph import BITS, degree_beside
 from nestcode.search.vectors import VectorFormat, VectorType
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class Candidate:
     def least_bytes(self, features: int) -> int:
         """Return the least bytes of an item in such an index: its id, code, vector and record in a graph."""
         stored = 0 if self.vectors is None else VectorFormat(self.vectors, features).row_bytes
-        graph = DEGREE * (4 + min(self.width, BITS) // 8) if self.structure == "graph" else 0
+        degree = degree_beside(self.vectors) if self.structure == "graph" else 0
+        graph = degree * (4 + min(self.width, BITS) // 8)
         return ID_BYTES + -(-self.width // 8) + stored + graph
 
     def __str__(self) -> str:
