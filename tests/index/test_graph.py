@@ -115,6 +115,27 @@ def test_an_opened_graph_packs_what_it_visits_and_encodes_nothing(
     assert prepared_graph(opened).records.packed == prepared_graph(built).records.packed
 
 
+@pytest.mark.parametrize(("vectors", "degree"), [("float16", 32), ("int8", 24)])
+def test_beside_int8_nodes_have_fewer_neighbors_and_files_the_same_places(
+    vectors: Any, degree: int, tmp_path: Path
+) -> None:
+    index = Index(coder(), vectors=vectors, graph=True)
+    index.add(X)
+    index.compact()
+    index.search(Q)
+    graph = index._live.current.segments[0].graph
+    assert graph is not None
+    assert graph.neighbors.shape == (ROWS, degree)
+    index.save(tmp_path)
+    stored = np.load(next(tmp_path.glob("*.neighbors.npy")))
+    assert (stored[:, :degree] == graph.neighbors).all()
+    assert (stored[:, degree:] == np.arange(ROWS)[:, None]).all()
+    opened = Index.open(tmp_path)
+    opened.wait()
+    opened.search(Q)
+    assert prepared_graph(opened).records.nbytes == prepared_graph(index).records.nbytes
+
+
 @pytest.mark.parametrize("vectors", [None, "float16"])
 def test_each_array_of_a_graph_counts_once_as_bytes(vectors: Any) -> None:
     """What searches make of items that lack their navigating codes counts as prepared, stored ones do not."""
