@@ -1,5 +1,6 @@
 """Every number that a module, a loss or a setting of training is made with: a value, or an error of ours."""
 
+import copy
 import inspect
 import warnings
 from collections.abc import Callable
@@ -84,6 +85,61 @@ def test_numbers_are_answered_or_refused(name: str) -> None:
                     continue
                 except Exception as error:
                     pytest.fail(f"{name}({parameter}={shown(value)}) raised {error!r:.200}")
+
+
+GIVEN = {  # what methods need beside their numbers
+    "z": torch.ones(5, 8),
+    "x": torch.ones(5, 8),
+    "X": torch.ones(40, 8),
+    "pre": torch.ones(40, 6),
+    "code": torch.ones(5, 8),
+    "teacher": torch.ones(5, 8),
+    "views": torch.ones(2, 5, 8),
+    "n": 3,
+    "step": 1,
+    "steps": 5,
+    "whole": 1.0,
+    "before": 2.0,
+    "now": 1.5,
+    "blocks": 2,
+    "examples": 100,
+    "features": 8,
+}
+WIDTHS = {"Groups": 5, "Tree": 2}
+
+
+def methods(name: str) -> dict[str, dict[str, bool]]:
+    """Return the public methods of what a call makes, with their parameters that are numbers."""
+    own = type(CALLS[name](tau=1.0) if name == "Temperature" else CALLS[name]())
+    found = {
+        method: numeric(function)
+        for method, function in inspect.getmembers(own, inspect.isfunction)
+        if not method.startswith("_") and method != "fit" and function.__module__.startswith("nestcode.")
+    }
+    return {method: numbers for method, numbers in found.items() if numbers}
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if methods(name)])
+def test_numbers_of_methods_are_answered_or_refused(name: str) -> None:
+    torch.manual_seed(0)
+    given = {**GIVEN, "width": WIDTHS.get(name, 4)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for method, numbers in methods(name).items():
+            made = CALLS[name](tau=1.0) if name == "Temperature" else CALLS[name]()
+            rest = {
+                one.name: torch.ones(40, 4) if one.name == "units" else given[one.name]
+                for one in inspect.signature(getattr(made, method)).parameters.values()
+                if one.default is one.empty and (one.name in given or one.name == "units")
+            }
+            for parameter, several in numbers.items():
+                for value in NUMBERS + OTHERS:
+                    try:
+                        getattr(copy.deepcopy(made), method)(**{**rest, parameter: [value] if several else value})
+                    except NestcodeError:
+                        continue
+                    except Exception as error:
+                        pytest.fail(f"{name}.{method}({parameter}={shown(value)}) raised {error!r:.200}")
 
 
 def test_every_public_name_is_tried() -> None:

@@ -100,7 +100,7 @@ class OrderedAutoencoder(OrderedNetwork):
 
     def grow(self, units: int) -> None:
         """Widen the code. Old units are frozen, so old prefixes and their reconstructions stay the same bit for bit."""
-        units = check_int(units, "units", least=1)
+        units = check_int(units, "units", least=1, most=MAX_WIDTH)
         self.freeze_hidden()
         self.freeze(self.width)
         self._own_encoder().grow(units)

@@ -251,6 +251,7 @@ class Binarize(nn.Module):
     def initialize(self, pre: Tensor, last: int | None = None) -> None:
         """Set the thresholds of units up to `last` to the quantiles of pre-activations, (n, width)."""
         self._check(pre)
+        last = None if last is None else check_int(last, "last", least=0)
         pre = pre.detach().float()
         if len(pre) == 0:
             raise InvalidInput("quantiles need pre-activations of at least one item, got none")
@@ -282,6 +283,7 @@ class Binarize(nn.Module):
 
     def grow(self, units: int) -> None:
         """Add units, with thresholds at 0."""
+        units = check_int(units, "units", least=1, most=MAX_WIDTH)
         self.width += units
         for name, fill in (("threshold", 0.0), ("spread", 1.0)):
             old = self.get_buffer(name)

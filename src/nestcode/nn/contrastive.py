@@ -19,6 +19,7 @@ from torch.nn import functional
 from nestcode.arrays import check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Full, Lengths, LogUniform, Mixture
+from nestcode.nn.dropout import check_factor
 from nestcode.nn.losses import NestedLoss
 from nestcode.nn.sampling import LengthSchedule
 
@@ -50,7 +51,9 @@ class Temperature(nn.Module):
 
     def forward(self, length: Tensor | int) -> Tensor:
         """Return the temperature of a length, () -> ()."""
-        place = torch.as_tensor(length, dtype=torch.float32, device=self.places.device).log()
+        place = torch.as_tensor(
+            check_factor(length, "length", above=0), dtype=torch.float32, device=self.places.device
+        ).log()
         after = torch.searchsorted(self.places, place).clamp(max=len(self.places) - 1)
         before = (after - 1).clamp(min=0)
         low, high = self.places.take(before), self.places.take(after)  # an index would be a number to torch.compile

@@ -6,15 +6,17 @@ Not here: the loss of a truncated code (`losses.py`), distributions of the lengt
 the units than prefixes (`nesting.py`), tokens that are removed instead of masked (`packing.py`).
 """
 
+import math
 from collections.abc import Sequence
 from math import prod
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nestcode.arrays import check_int
+from nestcode.arrays import INT64_MAX, check_int, is_number, shown
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
@@ -234,7 +236,9 @@ def _as_lengths(kept: Kept, device: torch.device | None) -> Tensor:
         except ValueError:
             integers = np.asarray("a ragged list")
         if integers.dtype.kind not in "iu" or (integers < 0).any():
-            raise InvalidInput(f"kept must be integers of at least 0, got {kept!r}")
+            raise InvalidInput(f"kept must be integers of at least 0, got {shown(kept)}")
+        if (integers > INT64_MAX).any():
+            raise InvalidInput(f"kept must be at most {INT64_MAX:,}, got {shown(kept)}: give a smaller one")
         return torch.tensor(integers.tolist(), dtype=torch.long, device=device)
     if kept.is_floating_point() or kept.is_complex() or kept.dtype == torch.bool:
         raise InvalidInput(f"kept must hold integers, got {kept.dtype}: convert it with kept.long()")
@@ -245,6 +249,17 @@ def check_tensor(x: object, name: str) -> None:
     """Raise unless `x` is a tensor; the error calls it `name`."""
     if not isinstance(x, Tensor):
         raise InvalidInput(f"{name} must be a tensor, got {type(x).__name__}: convert an array with torch.as_tensor")
+
+
+def check_factor(value: Any, name: str, *, above: float = -math.inf) -> Tensor | float:
+    """Return a factor: a tensor, or a finite number as a float, which must be greater than `above`."""
+    factor: Tensor | float = value
+    if isinstance(value, Tensor) or torch.compiler.is_compiling():  # where a number may be symbolic
+        return factor
+    if not (is_number(value) and value > above):
+        least = "" if above == -math.inf else f" greater than {above:g}"
+        raise InvalidInput(f"{name} must be a finite number{least}, got {shown(value)}")
+    return float(value)
 
 
 def check_dim(x: Tensor, dim: int) -> int:

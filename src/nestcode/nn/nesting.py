@@ -64,7 +64,9 @@ class Nesting(ABC):
         tensor([[ True, False, False],
                 [ True,  True,  True]])
         """
-        kept = _constant_masks(self, len(range(width)))  # an int, where the width is symbolic
+        if torch.compiler.is_compiling():
+            width = len(range(width))  # an int, where the width is symbolic
+        kept = _constant_masks(self, check_int(width, "width", least=1))
         return torch.as_tensor(kept).clone()  # callers may write to it
 
     def probabilities(self, width: int) -> Tensor:
@@ -99,7 +101,7 @@ class Nesting(ABC):
 
 @lru_cache(maxsize=16)
 def _cached_masks(nesting: Nesting, width: int) -> NDArray[np.bool_]:
-    return np.ascontiguousarray(nesting._masks(check_int(width, "width", least=1)))
+    return np.ascontiguousarray(nesting._masks(width))
 
 
 @constant_in_graphs

@@ -171,7 +171,7 @@ class OrderedNetwork(nn.Module):
         hidden layers, or after `freeze_hidden`, the thresholds of frozen units and the shared parameters of the decoder
         are frozen too: codes and reconstructions of frozen units then stay the same, bit for bit.
         """
-        encoder = self._own_encoder()
+        encoder, units = self._own_encoder(), check_int(units, "units", least=0)
         if not encoder.frozen <= units <= self.width:
             raise InvalidInput(f"units must be from {encoder.frozen}, frozen before, to {self.width}, got {units}")
         encoder.freeze(units)

@@ -20,7 +20,7 @@ from torch.nn import functional
 from nestcode.arrays import check_int
 from nestcode.codes import MAX_WIDTH, Codes
 from nestcode.errors import InvalidInput
-from nestcode.nn.dropout import Kept, check_tensor, keep_prefix
+from nestcode.nn.dropout import Kept, check_factor, check_tensor, keep_prefix
 
 LLOYD = 10  # iterations of k-means that initialize a codebook
 
@@ -183,7 +183,8 @@ class LFQ(Quantizer):
 
         A bit is 1 with probability sigmoid(z / temperature), of z in units of the quantized values.
         """
-        z = self._bounded(self._check(z)).flatten(0, -2) / (self.scale * temperature)
+        softness = check_factor(temperature, "temperature", above=0)
+        z = self._bounded(self._check(z)).flatten(0, -2) / (self.scale * softness)
         given = functional.binary_cross_entropy_with_logits(z, z.sigmoid())
         mean = z.sigmoid().mean(dim=0)
         return given - functional.binary_cross_entropy(mean, mean)
@@ -271,8 +272,9 @@ class ResidualVQ(Quantizer):
 
         The first part trains the codebooks, the second part trains the layers before the quantizer.
         """
+        weight = check_factor(commitment, "commitment")
         parts = [
-            (residual.detach() - word).square().mean() + commitment * (residual - word.detach()).square().mean()
+            (residual.detach() - word).square().mean() + weight * (residual - word.detach()).square().mean()
             for residual, word, _ in self._stages(self._check(z))
         ]
         return torch.stack(parts).mean()

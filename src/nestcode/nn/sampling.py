@@ -13,6 +13,7 @@ from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, Mixture
 
+MAX_DRAWS = 2**31 - 1  # lengths of one call, 16 GiB
 Device = torch.device | str | None
 Table = Literal["cdf", "survival"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -88,6 +89,8 @@ def sample_lengths(
     tensor([98, 71, 46, 93, 65])
     """
     check_lengths(lengths)
+    if not torch.compiler.is_compiling():  # where both may be symbolic
+        n, width = check_int(n, "n", least=0, most=MAX_DRAWS), check_int(width, "width", least=1)
     device = torch.device(device or "cpu")
     precision = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
     return sample_from_cdf(length_table("cdf", lengths, width, device, precision), n, generator)

@@ -39,4 +39,8 @@ class Growth:
 
     def pays(self, whole: float, before: float, now: float, units: int) -> bool:
         """Return whether the last `units` gained enough, given the errors at length 0, without and with them."""
+        for name, error in (("whole", whole), ("before", before), ("now", now)):
+            if not isinstance(error, float) and not is_number(error):  # an error that diverged is NaN
+                raise InvalidInput(f"{name} must be the error of a network, a number, got {shown(error)}")
+        units = check_int(units, "units", least=1)
         return bool(before - now > self.least * units * whole)

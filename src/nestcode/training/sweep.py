@@ -64,12 +64,14 @@ class Sweep:
 
     def due(self, step: int, steps: int, width: int) -> bool:
         """Return whether to check for convergence after a step."""
+        step, steps, width = _counts(step, steps, width)
         begin = self.after * steps
         period = (steps - begin) / (max(min(self.blocks, width) - 1, 1) * self.checks)
         return step >= begin and step % max(int(period), 1) == 0
 
     def least(self, step: int, steps: int, width: int) -> int:
         """Return how many units must be frozen after a step, for each block to get its time."""
+        step, steps, width = _counts(step, steps, width)
         begin, blocks = self.after * steps, min(self.blocks, width)
         if step < begin or blocks == 1:
             return 0
@@ -78,7 +80,16 @@ class Sweep:
 
     def first(self, blocks: int, width: int) -> int:
         """Return how many units the first blocks have."""
+        blocks, width = check_int(blocks, "blocks", least=0), check_int(width, "width", least=1)
         return blocks * width // min(self.blocks, width)
+
+
+def _counts(step: int, steps: int, width: int) -> tuple[int, int, int]:
+    return (
+        check_int(step, "step", least=0),
+        check_int(steps, "steps", least=1),
+        check_int(width, "width", least=1),
+    )
 
 
 class Sweeper:

@@ -3,14 +3,14 @@
 The modules themselves are in `nestcode.nn.refine`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from nestcode.arrays import check_int
 from nestcode.coders.network import check_sizes
+from nestcode.codes import MAX_WIDTH
 from nestcode.errors import InvalidInput
 from nestcode.nn.refine import CHANNELS, LAYERS, UNITS, ImageRefiner, VectorRefiner
 from nestcode.training.config import Training
@@ -42,6 +42,7 @@ class MLP:
 
     def build(self, features: int, shape: Sequence[int] | None = None) -> VectorRefiner:  # noqa: ARG002
         """Return the untrained module."""
+        features = check_int(features, "features", least=1, most=MAX_WIDTH)
         return VectorRefiner(features, self.units, self.layers)
 
 
@@ -78,7 +79,8 @@ class UNet:
                 "a U-Net needs images, (n, height, width) or (n, channels, height, width), got rows: reshape them, or "
                 "name the shape as in UNet(shape=(3, 32, 32))"
             )
-        if int(np.prod(shape)) != features:
+        shape = [check_int(side, "shape", least=1) for side in shape]
+        if math.prod(shape) != features:
             raise InvalidInput(f"shape must be that of {features} features, got {tuple(shape)}")
         return ImageRefiner(shape, self.channels, flip=self.flip)
 
