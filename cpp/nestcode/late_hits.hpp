@@ -22,7 +22,7 @@ constexpr std::size_t kWiden = 2;          // times as many candidates are reran
 constexpr double kLateProbed = 0.1;        // of the neighborhood, that may lie in the lists of the second half
 constexpr std::uint64_t kProbe = 2;        // times as many candidates are in the lists that are probed next
 constexpr double kLateVisited = 0.15;      // and in the second half of a walk
-constexpr double kErrors = 1.75;           // standard deviations by which estimates may be wrong
+constexpr double kErrors = 1.5;            // standard deviations by which estimates may be wrong
 constexpr float kErrorRounding = 1e-6f;    // of a distance, that is no error
 
 // Whether the cut after the candidates is arbitrary: the estimates of the second half, ascending, are equal.
