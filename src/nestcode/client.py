@@ -164,13 +164,8 @@ class Client:
         A server has a limit on the hits of a query (1,000 by default): more within the radius are an error.
         """
         rows = queries if isinstance(queries, Codes) else np.atleast_2d(np.asarray(queries))
-
-        def search(some: Ids, k: int) -> Hits:
-            return self.search(
-                rows[some], k, candidates=candidates, rerank=max(4 * k, 100), rank=rank, metric=metric, filter=filter
-            )
-
-        return search_range(search, len(rows), radius, single=is_single(queries), most=self._about["limits"]["k"])
+        search = partial(self.search, candidates=candidates, rank=rank, metric=metric, filter=filter)
+        return search_range(search, rows, radius, single=is_single(queries), most=self._about["limits"]["k"])
 
     def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
         """Return attributes of items as a table of pyarrow, in the order of the ids, as `Index.attributes` does.

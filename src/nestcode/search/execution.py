@@ -37,7 +37,7 @@ def execute(selection: Selection, request: Request, plan: Plan, k: int) -> Hits:
         return scan(selection, request, k) if compared == GIVEN_UP else Hits(hits.ids, hits.distances, compared)
     given_up = np.flatnonzero(hits.compared == GIVEN_UP)
     if len(given_up):
-        some = scan(selection, request.part(given_up), k)
+        some = scan(selection, request[given_up], k)
         hits.ids[given_up], hits.distances[given_up] = some.ids, some.distances
         hits.compared[given_up] = some.compared
     return hits
@@ -75,7 +75,7 @@ def _search(selection: Selection, request: Request, plan: Plan, k: int) -> Hits:
 
 def _distances(selection: Selection, request: Request, queries: NDArray[np.uint64], positions: Positions) -> Floats:
     """Return the distances from some queries to items, (queries, items), by what the request ranks by."""
-    prepared, some = selection.prepared, request.part(queries)
+    prepared, some = selection.prepared, request[queries]
     if request.rank != "exact":
         return prepared.scorer.distances(some, prepared.codes_at(positions))
     if request.vectors is not None:

@@ -43,13 +43,13 @@ def search_hybrid(
     column, texts = check_text(text, schema, len(request))
     k = check_k(k, len(snapshot))
     depth = max(k, MIN_DEPTH)
-    near = searcher.search(snapshot, request.part(slice(None)), depth, candidates, rerank, effort)
+    near = searcher.search(snapshot, request[:], depth, candidates, rerank, effort)
     matches = {one: bm25(snapshot.runs, column, one, depth, request.allowed) for one in dict.fromkeys(texts)}
     ids, distances = np.full((len(texts), k), -1), np.full((len(texts), k), np.inf, dtype=np.float32)
     for query, one in enumerate(texts):
         best = reciprocal_rank_fusion([near.ids[query], matches[one]], k)
         ids[query, : len(best)] = best
-        distances[query, : len(best)] = _distances(searcher, snapshot, request.part(slice(query, query + 1)), best)
+        distances[query, : len(best)] = _distances(searcher, snapshot, request[query : query + 1], best)
     if request.single:
         return Hits(ids[0], distances[0], int(near.compared[0]))
     return Hits(ids, distances, near.compared)

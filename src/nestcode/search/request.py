@@ -84,7 +84,7 @@ class Request:
     def __len__(self) -> int:
         return 1 if self.given.ndim == 1 else len(self.given)
 
-    def part(self, some: slice | NDArray[np.integer[Any]]) -> "Request":
+    def __getitem__(self, some: slice | NDArray[np.integer[Any]]) -> "Request":
         """Return the same request of some of the queries, as a batch."""
         own = copy(self)
         own.single, own.given = False, self.batch[some]

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from nestcode.arrays import CORES, Ids, check_budget
+from nestcode.arrays import CORES, check_budget
 from nestcode.coders import Coder
 from nestcode.search.execution import execute
 from nestcode.search.filters import Filter
@@ -91,10 +91,10 @@ class Searcher:
         candidates = None if candidates is None else check_budget(candidates, "candidates")
         selection = self._select(snapshot, request)
 
-        def search(queries: Ids, k: int) -> Hits:
-            return self._search(selection, request.part(queries), k, candidates, max(4 * k, 100), effort)
+        def search(queries: Request, k: int) -> Hits:
+            return self._search(selection, queries, k, candidates, None, effort)
 
-        return search_range(search, len(request), radius, single=request.single)
+        return search_range(search, request, radius, single=request.single)
 
     @staticmethod
     def _check(
@@ -151,7 +151,9 @@ class Searcher:
         if request.rank == "exact":
             vectors = "float32" if request.vectors is not None else prepared.vector_type
         fetched = request.vectors is not None and not request.vectors.is_array
-        return prepared.plan(selection.count, k, candidates, rerank, effort, vectors, fetched=fetched)
+        return prepared.plan(
+            selection.count, k, candidates, rerank, effort, vectors, fetched=fetched, queries=len(request)
+        )
 
     def _cache(self, width: int, *, by_codes: bool) -> PreparationCache:
         known = self._caches.get(by_codes)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -271,11 +271,8 @@ class CodeStore(ABC):
         The other arguments are those of `search`. Items beyond the candidate budget are not compared.
         """
         rows = queries if isinstance(queries, Codes) else np.atleast_2d(as_array(queries))
-
-        def search(some: Ids, k: int) -> Hits:
-            return self.search(rows[some], k, candidates=candidates, rerank=max(4 * k, 100), **options)
-
-        return search_range(search, len(rows), radius, single=is_single(queries))
+        search = partial(self.search, candidates=candidates, **options)
+        return search_range(search, rows, radius, single=is_single(queries))
 
     def _estimate_held(self, chosen: Ids) -> int:
         """Estimate how many of these ids are in the store."""

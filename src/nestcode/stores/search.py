@@ -45,7 +45,7 @@ def search_lists(
     compared = np.zeros(n, dtype=np.int64)
     for query in range(n):
         some = slice(query, query + 1)
-        one = request.part(some)
+        one = request[some]
         nearest = np.argsort(scorer.list_distances(one, bits)[0], kind="stable")
         found = fetch([lists[place] for place in nearest.tolist()])
         compared[query] = len(found.ids)
