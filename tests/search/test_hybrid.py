@@ -15,7 +15,7 @@ from nestcode import Codes, Index, LinearCoder
 from nestcode.errors import InvalidInput
 from nestcode.search import reciprocal_rank_fusion
 from nestcode.search.hybrid import MIN_DEPTH
-from nestcode.search.words import Words, bm25, pa, split
+from nestcode.search.words import Words, bm25, pa, split, split_all
 
 LETTERS = st.sampled_from(
     ["a", "b", "A", "é", "e\u0301", "ﬁ", "ß", "ss", "7", " ", " ", "-", "_", "हि", "\u2028", "😀"]
@@ -69,6 +69,13 @@ def test_words_are_letters_marks_and_digits_without_case(text: str) -> None:
     assert split(" ".join(words)) == words
     assert split(f"({text})!") == words
     assert split("STRASSE, Cafe\u0301 x_1") == ["strasse", "café", "x", "1"]
+
+
+@given(st.lists(st.text() | LETTERS, min_size=1, max_size=5))
+def test_words_of_texts_together_are_those_of_each(texts: list[str]) -> None:
+    """Nothing is composed across the end of a text, as "e" and an accent are within one."""
+    assert list(split_all(texts)) == [split(text) for text in texts]
+    assert [len(words) for words in split_all(["e", "\u0301", "a\nb"])] == [1, 1, 2]
 
 
 def test_lengths_and_counts_of_words() -> None:

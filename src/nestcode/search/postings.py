@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.errors import import_extra
-from nestcode.search.runs import Positions
+from nestcode.search.runs import MISSING, Positions
 
 pc = import_extra("pyarrow.compute", extra="arrow", purpose="attributes of items")
 
@@ -38,8 +38,8 @@ class Postings:
         rank = np.empty(len(order) + 1, dtype=np.int32)
         rank[order.to_numpy()], rank[-1] = np.arange(len(order)), len(order)  # nulls come last
         ranks = rank[values.indices.fill_null(len(order)).to_numpy()]
-        by_text = np.argsort(ranks, kind="stable")
-        items, ranks = items[by_text], ranks[by_text]
+        pairs = np.sort(ranks.astype(np.uint64) << 32 | items)  # integers sort in a fraction of the time of an argsort
+        items, ranks = (pairs & MISSING).astype(np.uint32), (pairs >> 32).astype(np.int32)
         first = np.flatnonzero(np.diff(ranks, prepend=-1) | np.diff(items.astype(np.int64), prepend=-1))
         counts = np.diff(first, append=len(items))
         self._items: Positions = items[first]

@@ -10,7 +10,7 @@ no list of stop words: frequent words weigh little.
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,19 +24,20 @@ from nestcode.search.runs import Positions, SortedRun
 
 pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
 
-TEXTS = 10_000  # of a column, that are Python's at once
+TEXTS = 1000  # of a column, that are Python's at once, in the cache
 SATURATION, LENGTH_NORMALIZATION = 1.2, 0.75  # k1 and b of BM25
 
 
 class _Separators(dict[int, int]):
-    """Spaces in the place of what is no letter, mark or digit, by code point."""
+    """Spaces in the place of what is no letter, mark or digit, by code point; ends of texts stay."""
 
     def __missing__(self, code: int) -> int:
         self[code] = code if unicodedata.category(chr(code))[0] in "LMN" else ord(" ")
         return self[code]
 
 
-SEPARATORS = _Separators()
+END = "\n"  # of a text among others: nothing is composed across it
+SEPARATORS = _Separators({ord(END): ord(END)})
 
 
 def split(text: str) -> list[str]:
@@ -45,7 +46,26 @@ def split(text: str) -> list[str]:
     >>> split("It's 100 %: ÉTÉ")
     ['it', 's', '100', 'été']
     """
-    return unicodedata.normalize("NFKC", text).casefold().translate(SEPARATORS).split()
+    return next(split_all([text]))
+
+
+def split_all(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Return the words of each text. All are normalized as one text, in a fraction of the time.
+
+    >>> list(split_all(["One rose.", "", "Two"]))
+    [['one', 'rose'], [], ['two']]
+    """
+    joined = END.join([text.replace(END, " ") for text in texts])
+    normal = unicodedata.normalize("NFKC", joined).casefold().translate(SEPARATORS)
+    return map(str.split, normal.split(END))
+
+
+class _Numbers(dict[str, int]):
+    """Words, numbered as they come."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = len(self)
+        return self[word]
 
 
 class Words:
@@ -57,12 +77,10 @@ class Words:
     """
 
     def __init__(self, texts: Any) -> None:
-        names: dict[str, int] = {}
-        codes, lengths = array("i"), array("q")
+        names, codes, lengths = _Numbers(), array("i"), array("q")
         for first in range(0, len(texts), TEXTS):
-            for text in texts.slice(first, TEXTS).to_pylist():
-                words = split(text or "")
-                codes.extend([names.setdefault(word, len(names)) for word in words])
+            for words in split_all(texts.slice(first, TEXTS).fill_null("").to_pylist()):
+                codes.extend(map(names.__getitem__, words))
                 lengths.append(len(words))
         self.lengths: NDArray[np.int64] = np.array(lengths, dtype=np.int64)
         self.count, self.total = int(np.count_nonzero(self.lengths)), len(codes)  # texts with words, words
