@@ -78,11 +78,11 @@ class Selection:
         known = self._gathered.get(vectors)
         if known is None:
             known, gathered = (vectors.core, self.positions), self.prepared.gathered
-            nbytes = 4 * vectors.features * self.count
+            nbytes = vectors.scanned_type.itemsize * vectors.features * self.count
             fits = self.count < self.prepared.stored and sum(list(gathered.values())) + nbytes <= GATHERED_BYTES
             if vectors in self._scanned and fits and not vectors.in_files:
-                rows = StoredVectors(vectors.rows(self.positions.astype(np.int64)), NO_SCALES)
-                known = RunVectors([rows]).core, np.arange(self.count, dtype=np.uint32)
+                rows = vectors.rows(self.positions.astype(np.int64)).astype(vectors.scanned_type, copy=False)
+                known = RunVectors([StoredVectors(rows, NO_SCALES)]).core, np.arange(self.count, dtype=np.uint32)
                 self._gathered[vectors] = known
                 gathered[self] = gathered.get(self, 0) + nbytes
             self._scanned.add(vectors)

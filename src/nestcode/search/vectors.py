@@ -209,6 +209,8 @@ class RunVectors(Vectors):
         self.features = stored[0].rows.shape[1] if stored else 0
         self.in_files = any(stored.read_ahead for stored in self._stored)
         self.integers = any(len(stored.scales) > 0 for stored in self._stored)
+        halves = bool(stored) and all(stored.rows.dtype == np.float16 for stored in self._stored)
+        self.scanned_type = np.dtype(np.float16 if halves else np.float32)  # that a scan reads fastest
         self._ahead = ReadAhead()
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
