@@ -2,12 +2,13 @@
 
 Every constant is the slope of a line through CPU times of `Index.search` while one setting varies:
 
-    scanned vector   candidates=len(index), by the number of items; single queries and a batch
+    scanned vector   candidates=len(index), by the number of items; single queries and a batch; all features, and few
     scanned code     the same without vectors
     estimated item   candidates, by items compared: CellCoder and LinearCoder by fast-scan, ResidualCoder by ADC
+    kept candidate   the same with many and few that are reranked, by the estimates that are among the best so far
     list             cells of a CellCoder, with few candidates
     visited node     candidates of a walk (ef), by nodes visited
-    reranked item    rerank, by vectors of each format and by whole codes
+    reranked item    rerank, by vectors of each format and by whole codes; all features, and few
     decoded item     parameters of a PyTorch decoder, by items of a batch; where PyTorch is installed
     hit              k, at one rerank, and of scans, by the items that are among the k best when they are met
     filter           items of a mask, and ids of a filter by ids, beside the same search without a filter
@@ -20,7 +21,7 @@ are patches of the sample images, or rows of a .npy file (--vectors). A second t
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,13 +31,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from _cost_lines import Line, fit_line
-from _engine_task import Task, add_options, cpu_seconds, read_digits, read_patches, read_vectors
+from _engine_task import Task, add_options, cpu_seconds, prepared, read_digits, read_patches, read_vectors
 from _report import save, show
 from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder
 from nestcode.search import Hits
 from nestcode.search.adc import AdcScorer
 from nestcode.search.fastscan import GROUP_BITS, GROUPS
-from nestcode.search.planner import NS_PER_RERANKED_ITEM, expected_best
+from nestcode.search.planner import RERANKED, RERANKED_AHEAD, expected_best
 from nestcode.search.vectors import VectorType
 
 ITEMS = 40_000
@@ -45,6 +46,7 @@ BATCH = 64
 SINGLE_QUERIES = 16
 ROUNDS = 7
 LIST_BITS, GRAPH_BITS, QUICK_BITS = 256, 320, 64  # the last of a smoke test
+FEWER_FEATURES, FEWER_BITS = 8, 4  # times fewer, which separates the cost of an item from that of its values or bytes
 BYTES: dict[VectorType, int] = {"float32": 4, "float16": 2, "int8": 1}  # of a value
 
 Row = dict[str, Any]
@@ -65,10 +67,15 @@ def main() -> None:
     task = read(options)
     rows: list[Row] = []
     with threadpool_limits(1):
-        for part in (scans, estimates, lists, walks, reranks, networks, hits, filters):
+        few = narrowed(task)
+        for one, own in ((task, f", {task.base.shape[1]} features"), (few, f", {few.base.shape[1]} features")):
+            for part in (scans, reranks):
+                rows += (row | {"cost": row["cost"] + own} for row in part(one, Clock(one, quick=options.quick)))
+        for part in (estimates, kept, lists, walks, networks, hits, filters):
             rows += part(task, Clock(task, quick=options.quick))
     show(f"Cost model: {task}", rows, "CPU time, one thread. error: the largest relative error of the line.")
-    found = constants(rows, task.base.shape[1], Clock(task, quick=options.quick).bits)
+    features = task.base.shape[1], few.base.shape[1]
+    found = constants(rows, features, Clock(task, quick=options.quick).bits)
     show("Constants of the planner", [{"constant": name, "ns": ns} for name, ns in found.items()], "Of single queries.")
     if options.write:
         options.write.write_text(with_constants(options.write.read_text(), found))
@@ -85,32 +92,53 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def constants(rows: Sequence[Row], features: int, bits: int) -> dict[str, float]:
-    """Return the planner's constants that were measured, by name, of items with this many features and bits."""
+def constants(rows: Sequence[Row], features: tuple[int, int], bits: int) -> dict[str, float]:
+    """Return the planner's constants that were measured, by name, of items with all and with few features."""
     single = {row["cost"]: row for row in rows if row["batch"] == "1"}
     each = {cost: float(row["ns"]) for cost, row in single.items()}
-    groups = (min(bits, GROUPS * GROUP_BITS) + GROUP_BITS - 1) // GROUP_BITS
+    widths = sorted(features)
+    scanned = {name: line([each[f"scan, {name}, {width} features"] for width in widths], widths) for name in BYTES}
+    reranked = line([each[f"rerank by float16, {width} features"] for width in widths], widths)
+    found = {f'"{name}"': value for name, (value, _) in scanned.items()}
+    found["NS_PER_SCANNED_ITEM"] = float(np.mean([item for _, item in scanned.values()]))
+    coded = each[f"scan, codes of LinearCoder, {features[0]} features"] - found["NS_PER_SCANNED_ITEM"]
+    found["NS_PER_SCANNED_CODE_BYTE"] = coded * 8 / bits
+    found["NS_PER_RERANKED_VALUE"], found["NS_PER_RERANKED_ITEM"] = reranked
+    groups = [group_bytes(own) for own in (bits // FEWER_BITS, bits)]
+    estimated = [each[f"fast-scan in lists, CellCoder, {own} bits"] for own in (bits // FEWER_BITS, bits)]
+    found["NS_PER_FASTSCAN_BYTE"], found["NS_PER_FASTSCAN_ITEM"] = line(estimated, groups)
     known = {
-        **{f'"{name}"': (f"scan, {name}", width) for name, width in BYTES.items()},
-        "NS_PER_SCANNED_CODE_BYTE": ("scan, codes of LinearCoder", 8 / bits),
-        "NS_PER_FASTSCAN_BYTE": ("fast-scan in lists, CellCoder", 2 / groups),
-        "NS_PER_ADC_BYTE": ("ADC in lists, ResidualCoder", 8 / min(bits, 8 * AdcScorer.BYTES)),
+        "NS_PER_ADC_BYTE": (f"ADC in lists, ResidualCoder, {bits} bits", 8 / min(bits, 8 * AdcScorer.BYTES)),
+        "NS_PER_CANDIDATE": ("estimates among the best so far", 1),
         "NS_PER_LIST": ("ranking of lists", 1),
         "NS_PER_VISITED_NODE": ("walk on a graph, float16", 1),
         "NS_PER_SCANNED_HIT": ("scan, items among the best so far", 1),
     }
-    found = {name: each[cost] * scale for name, (cost, scale) in known.items() if cost in each}
-    reranked = each["rerank by float16"] - NS_PER_RERANKED_ITEM
-    found["NS_PER_RERANKED_VALUE"] = reranked / features
+    found |= {name: each[cost] * scale for name, (cost, scale) in known.items() if cost in each}
     decoded = [row["ns"] for row in rows if row["cost"] == "decoded item"]
     found |= {"NS_PER_NETWORK_PARAMETER": decoded[0]} if decoded else {}
     fixed = {
-        "NS_PER_LISTS": "rerank by float16",
+        "NS_PER_LISTS": f"rerank by float16, {features[0]} features",
         "NS_PER_WALK": "walk on a graph, float16",
-        "NS_PER_SCAN": "scan, float32",
+        "NS_PER_SCAN": f"scan, float32, {features[0]} features",
     }
     found |= {name: single[cost]["fixed ns per query"] for name, cost in fixed.items() if cost in single}
     return {name: float(f"{ns:.2g}") for name, ns in found.items() if ns > 0}  # noise may hide a small one
+
+
+def line(costs: Sequence[float], widths: Sequence[float]) -> tuple[float, float]:
+    """Return the slope and the intercept of a line through two points.
+
+    >>> line([9.0, 13.0], [8, 16])
+    (0.5, 5.0)
+    """
+    slope = (costs[1] - costs[0]) / (widths[1] - widths[0])
+    return slope, costs[0] - slope * widths[0]
+
+
+def group_bytes(bits: int) -> float:
+    """Return the bytes of the 4-bit groups that fast-scan reads of a code."""
+    return (min(bits, GROUPS * GROUP_BITS) + GROUP_BITS - 1) // GROUP_BITS / 2
 
 
 def with_constants(text: str, found: dict[str, float]) -> str:
@@ -154,6 +182,13 @@ class Clock:
             Measured(float(row[:-1].mean()), float(row[-1] / len(self.batch)), float(np.mean(found.compared)))
             for row, found in zip(seconds, last, strict=True)
         ]
+
+
+def narrowed(task: Task) -> Task:
+    """Return the task of the leading features only."""
+    few = max(task.base.shape[1] // FEWER_FEATURES, 1)
+    base, queries = (prepared(rows[:, :few], task.metric) for rows in (task.base, task.queries))
+    return replace(task, base=base, queries=queries)
 
 
 def filled(task: Task, coder: Coder, count: int, vectors: VectorType | None = None, *, graph: bool = False) -> Index:
@@ -204,9 +239,9 @@ def scans(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of scanning vectors of each format, and codes."""
     sizes = steps(len(task.base) // 32, len(task.base))
     coder = LinearCoder(clock.bits, metric=task.metric).fit(task.base)
-    for vectors, width in BYTES.items():
+    for vectors in BYTES:
         found = clock([(filled(task, coder, size, vectors), {"k": K, "candidates": size}) for size in sizes])
-        yield from both(f"scan, {vectors}", "byte", sizes, found, task.base.shape[1] * width)
+        yield from both(f"scan, {vectors}", "item", sizes, found)
     for one in (coder, CellCoder(clock.bits, metric=task.metric).fit(task.base)):
         found = clock([(filled(task, one, size), {"k": K, "candidates": size}) for size in sizes])
         yield from both(f"scan, codes of {type(one).__name__}", "item", sizes, found)
@@ -214,12 +249,33 @@ def scans(task: Task, clock: Clock) -> Iterator[Row]:
 
 def estimates(task: Task, clock: Clock) -> Iterator[Row]:
     """Yield the cost of an item that is estimated in inverted lists."""
-    for kind, how in ((CellCoder, "fast-scan"), (LinearCoder, "fast-scan"), (ResidualCoder, "ADC")):
-        coder = kind(clock.bits, metric=task.metric).fit(task.base)
-        index = filled(task, coder, len(task.base), "float16")
+    fewer = clock.bits // FEWER_BITS
+    for kind, how, bits in (
+        (CellCoder, "fast-scan", clock.bits),
+        (CellCoder, "fast-scan", fewer),
+        (LinearCoder, "fast-scan", clock.bits),
+        (ResidualCoder, "ADC", clock.bits),
+    ):
+        index = filled(task, kind(bits, metric=task.metric).fit(task.base), len(task.base), "float16")
         budgets = steps(len(index) // 80, len(index) // 2)
-        found = clock([(index, {"k": K, "candidates": budget, "rerank": 100}) for budget in budgets])
-        yield from both(f"{how} in lists, {kind.__name__}", "estimated item", [one.compared for one in found], found)
+        found = clock([(index, {"k": K, "candidates": budget, "rerank": RERANKED}) for budget in budgets])
+        yield from both(f"{how} in lists, {kind.__name__}, {bits} bits", "estimated item", compared(found), found)
+
+
+def kept(task: Task, clock: Clock) -> Iterator[Row]:
+    """Yield the cost of an estimate that is among the best so far: of more that are kept, less those of fewer."""
+    index = filled(task, LinearCoder(clock.bits, metric=task.metric).fit(task.base), len(task.base), "float16")
+    many, budgets = RERANKED_AHEAD * RERANKED, steps(len(index) // 20, len(index) // 2)
+    found = [clock([(index, {"k": K, "candidates": n, "rerank": kept}) for n in budgets]) for kept in (RERANKED, many)]
+    pairs = list(zip(*found, strict=True))
+    best = [expected_best(more.compared, many) - expected_best(more.compared, RERANKED) for _, more in pairs]
+    rest = [Measured(b.single_us - a.single_us, b.batch_us - a.batch_us, b.compared) for a, b in pairs]
+    yield from both("estimates among the best so far", "such estimate", best, rest)
+
+
+def compared(found: Sequence[Measured]) -> list[float]:
+    """Return how many items searches compared."""
+    return [one.compared for one in found]
 
 
 def lists(task: Task, clock: Clock) -> Iterator[Row]:
@@ -238,7 +294,7 @@ def walks(task: Task, clock: Clock) -> Iterator[Row]:
         task, LinearCoder(GRAPH_BITS, metric=task.metric).fit(task.base), len(task.base), "float16", graph=True
     )
     found = clock([(index, {"k": K, "candidates": ef}) for ef in steps(20, 640)])
-    yield from both("walk on a graph, float16", "visited node", [one.compared for one in found], found)
+    yield from both("walk on a graph, float16", "visited node", compared(found), found)
 
 
 def reranks(task: Task, clock: Clock) -> Iterator[Row]:

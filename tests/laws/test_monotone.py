@@ -18,7 +18,7 @@ BUDGETS = [1, 7, 30, 100, 250, 600, ROWS - 1, ROWS, 10 * ROWS]
 
 @pytest.fixture(autouse=True)
 def _few_items_are_not_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "LISTS_WIDENED", 2)
+    monkeypatch.setattr(planner, "COMPETITIVE_RATIO", 2)
     monkeypatch.setattr(planner, "LIST_CANDIDATES", 150)
     monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
 

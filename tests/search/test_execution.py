@@ -185,7 +185,7 @@ def test_no_filter_costs_more_than_twice_the_better_of_a_scan_and_the_other_oper
     monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
     monkeypatch.setattr(planner, "NS_PER_SCANNED_ITEM", scanned)  # as if there were more features
     monkeypatch.setattr(planner, "NS_PER_VISITED_NODE", 200.0)
-    monkeypatch.setattr(planner, "LISTS_WIDENED", 0)
+    monkeypatch.setattr(planner, "COMPETITIVE_RATIO", 0)
     rng = np.random.default_rng(4)
     X, queries = (rng.standard_normal((count, 32)).astype(np.float32) for count in (3000, 8))
     coder = LinearCoder(64, metric="cosine").fit(X) if kind == "graph" else CellCoder(48, cells=16).fit(X)

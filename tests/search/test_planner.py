@@ -69,6 +69,34 @@ def test_no_filter_costs_more_than_twice_the_better_operator(
         assert plan.most_ns <= plan.ns["scan"]
 
 
+@given(works, st.integers(1, 100), st.integers(1, 1000), st.data())
+def test_a_batch_is_scanned_where_a_query_alone_is(work: Work, k: int, queries: int, data: st.DataObject) -> None:
+    """Many queries are scanned together in less time each, and what lists may spend does not shrink with that."""
+    allowed = data.draw(st.integers(1, work.listed + work.nodes))
+    alone, batch = (make_plan(work, allowed, min(k, allowed), queries=count) for count in (1, queries))
+    assert batch.ns["scan"] <= alone.ns["scan"]
+    assert alone.operator != "scan" or batch.operator == "scan"
+    assert batch.operator == "scan" or batch.most_ns == alone.most_ns
+
+
+def test_the_cost_that_lists_begin_with_is_what_their_first_round_spends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in the core, where no hit comes late."""
+    monkeypatch.setattr(planner, "NS_PER_SCAN", 1e12)
+    rows = twins.clustered(3000, seed=5)
+    index = Index(CellCoder(40, cells=16).fit(rows), vectors="float32")
+    index.add(rows)
+    index.compact()
+    request = index._request(index._live.read(), rows[:8])
+    selection = index._searcher._select(index._live.read(), request)
+    plan = index._searcher._plan(selection, request, 10, None, None, None)
+    searcher = selection.prepared.row_searcher(request.metric, "vectors")
+    spent, compared = np.empty(8), np.empty(8, np.int64)
+    hits = np.empty((8, 10), np.int64), np.empty((8, 10), np.float32), compared
+    assert searcher.search(selection.core, request.given, plan.budget, *hits, None, 1, "", spent)
+    fixed = planner.NS_PER_LISTS + plan.work.lists * planner.NS_PER_LIST
+    assert spent.min() == pytest.approx(plan.ns["lists"] - fixed, rel=0.02)
+
+
 @given(works, st.integers(1, 100), st.integers(1, 10**6) | st.just(10**400))
 def test_what_the_caller_chose_is_spent_and_no_more(work: Work, k: int, candidates: int) -> None:
     allowed = work.listed + work.nodes
@@ -119,7 +147,7 @@ def test_coarse_codes_cost_time_and_not_recall(
     kind: str, shape: str, metric: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where vectors are stored, reranking goes on until the nearest items are found."""
-    monkeypatch.setattr(planner, "LISTS_WIDENED", 0)  # few items are not scanned at once
+    monkeypatch.setattr(planner, "COMPETITIVE_RATIO", 0)  # few items are not scanned at once
     monkeypatch.setattr(compaction, "SIZE_RATIO", 0)
     rows = rows_of(shape, 3020, np.random.default_rng(3))
     base, queries = rows[:3000], rows[3000:]

@@ -544,7 +544,7 @@ def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -
 def probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimate 1,000 items by default, and 2 % of more, and scan no more than it costs."""
     monkeypatch.setattr(planner, "LIST_CANDIDATES", 1000)
-    monkeypatch.setattr(planner, "LISTS_WIDENED", 0)
+    monkeypatch.setattr(planner, "COMPETITIVE_RATIO", 0)
 
 
 @pytest.mark.usefixtures("probed")

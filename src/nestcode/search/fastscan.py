@@ -28,7 +28,7 @@ from nestcode.codes import Codes
 from nestcode.fork import lazy_property
 from nestcode.search.adc import BitGroups, group_bits, regroup
 from nestcode.search.inverted_lists import all_codes, default_list_bits
-from nestcode.search.planner import NS_PER_FASTSCAN_BYTE
+from nestcode.search.planner import NS_PER_FASTSCAN_BYTE, NS_PER_FASTSCAN_ITEM
 from nestcode.search.projected import ProjectedScorer
 from nestcode.search.scorer import BLOCK, NO_CODEBOOKS, NO_NORMS, ScanLayout, SearchMetric
 
@@ -144,7 +144,8 @@ class FastScanScorer(ProjectedScorer):
         mean = (self.mean, self.mean_square) if by_angle else None
         self._layout, self._scan = layout, FastScan(layout, max(GROUPS, plane), mean)
         self.layout_format = f"fast-scan blocks of {self._scan.columns} bytes" + (" and norms" if by_angle else "")
-        self.ns_per_estimated, self.bias_unit = NS_PER_FASTSCAN_BYTE * max(self._scan.columns, 1), self._scan.bias_unit
+        self.ns_per_estimated = NS_PER_FASTSCAN_ITEM + NS_PER_FASTSCAN_BYTE * self._scan.columns
+        self.bias_unit = self._scan.bias_unit
         norms = squared_norms(layout.centroids)
         self._norms: dict[SearchMetric, Floats] = {  # less twice the products with queries: squared distances
             "l2": norms.astype(np.float32),

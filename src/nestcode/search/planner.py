@@ -6,7 +6,8 @@
 
 No other file compares a size with a constant. Where the planner cannot know how much a search will do, because a
 filter excludes a query's surroundings or because codes estimate distances badly, the plan bounds the work of a query. A
-query that reaches the bound is scanned instead. So a search costs at most about twice the better of both.
+query that reaches the bound is scanned instead, and a scan of up to twice what lists begin with is chosen at once. So a
+search costs at most about twice the better of both.
 
 The costs are CPU nanoseconds of one query, rounded from `python benchmarks/cost_model.py` on an x86-64 processor with
 AVX-512. Plans depend on their ratios only.
@@ -22,9 +23,10 @@ from nestcode.arrays import check_budget, check_int
 from nestcode.fork import lazy_property
 
 NS_PER_SCANNED_VALUE = {"float32": 0.2, "float16": 0.12, "int8": 0.2}  # of a stored vector
-NS_PER_SCANNED_ITEM = 5.0  # beside its values or bytes
+NS_PER_SCANNED_ITEM = 8.0  # beside its values or bytes
 NS_PER_SCANNED_CODE_BYTE = 0.6  # by tables of levels, or of codebook entries
-NS_PER_FASTSCAN_BYTE = 0.08  # of an item's 4-bit groups
+NS_PER_FASTSCAN_ITEM = 0.5  # beside its bytes
+NS_PER_FASTSCAN_BYTE = 0.05  # of an item's 4-bit groups
 NS_PER_ADC_BYTE = 1.5  # of an item's code, that a table is looked up for
 NS_PER_HAMMING_BYTE = 0.1  # of an item's code, which is compared whole
 NS_PER_LIST = 2.5  # that is ranked
@@ -32,18 +34,21 @@ NS_PER_VISITED_NODE = 400.0  # with the estimates of its neighbors
 NS_PER_RERANKED_ITEM = 50.0  # a row anywhere in memory
 NS_PER_RERANKED_VALUE = 0.6  # of such a row
 NS_PER_SCANNED_HIT = 80.0  # of a scan: an item that is among the k best so far, when it is met
-NS_PER_CANDIDATE = 25.0  # the same of an estimate in lists that is kept
+NS_PER_CANDIDATE = 30.0  # the same of an estimate in lists that is kept
 NS_PER_NETWORK_PARAMETER = 0.02  # of an item that a network decodes
 NS_PER_LISTS = 27000.0  # fixed, of a query
 NS_PER_WALK = 25000.0  # the same
 NS_PER_SCAN = 12000.0  # the same
-LISTS_WIDENED = 6.0  # times the planned cost of lists is what default searches take, as they probe and rerank more
+SCANNED_TOGETHER = 0.3  # of the cost of scanned items, for each of several queries: they multiply matrices
+COMPETITIVE_RATIO = 2.0  # times the cost that lists begin with: a scan of up to this cost is chosen at once
 
 LIST_CANDIDATES = 10_000  # items that lists estimate by default,
 LIST_CANDIDATES_SHARE = 50  # and one more for each of this number of items
 GRAPH_CANDIDATES_PER_HIT, GRAPH_CANDIDATES = 4, 100  # that a walk keeps by default (ef): for each hit, and at least
 RERANKED_PER_HIT, RERANKED = 10, 100  # candidates that are reranked by default: for each hit, and at least
 RERANKED_FIRST_PER_HIT = 4  # candidates that are reranked first, where the search decides whether to rerank more
+QUERIES_TOGETHER = 8  # from which on a scan multiplies matrices, whatever the items are stored as
+RERANKED_AHEAD, RERANKED_SAMPLE = 8, 8  # estimates kept for each of them; one in so many others is reranked too
 EXPANDED_BYTES = 8 << 20  # of stored integers that are kept as float32, which one query scans in half the time
 DECODED_BYTES = 64 << 20  # of codes that are kept as vectors: those of bit planes are scanned as they are
 
@@ -218,9 +223,12 @@ def choose_rerank(chosen: int | None, k: int, effort: Effort | None = None) -> i
     return max(RERANKED_PER_HIT * k, RERANKED) if effort is None else max(k, effort.rerank_for(k))
 
 
-def scan_ns(count: int, ns_per_scanned: float, k: int) -> float:
-    """Return the nanoseconds of comparing all of `count` items for the k nearest."""
-    return NS_PER_SCAN + count * (NS_PER_SCANNED_ITEM + ns_per_scanned) + NS_PER_SCANNED_HIT * expected_best(count, k)
+def scan_ns(count: int, ns_per_scanned: float, k: int, queries: int = 1) -> float:
+    """Return the nanoseconds of comparing all of `count` items for the k nearest, for each of some queries."""
+    each = NS_PER_SCANNED_ITEM + ns_per_scanned
+    if queries >= QUERIES_TOGETHER:
+        each *= SCANNED_TOGETHER
+    return NS_PER_SCAN + count * each + NS_PER_SCANNED_HIT * expected_best(count, k)
 
 
 def expected_best(count: int, k: int) -> float:
@@ -241,6 +249,7 @@ def make_plan(
     effort: Effort | None = None,
     *,
     fetched: bool = False,
+    queries: int = 1,
 ) -> Plan:
     """Return the plan of a search for the k nearest of `allowed` items.
 
@@ -253,6 +262,7 @@ def make_plan(
         effort: what `Index.tune` chose, for what the caller did not.
         fetched: whether the caller fetches vectors one by one: then a search fetches `rerank` vectors, or all if a scan
             is cheaper.
+        queries: how many there are: several are scanned together, in less time each.
 
     """
     items = work.listed + work.nodes
@@ -265,22 +275,24 @@ def make_plan(
     listed = min(max(listed, k), allowed)
     way: Operator = "walk" if work.nodes else "lists"
     compared = ef if work.nodes else listed
-    ns: dict[Operator, float] = {"scan": scan_ns(allowed, work.ns_per_scanned, k)}
+    ns: dict[Operator, float] = {"scan": scan_ns(allowed, work.ns_per_scanned, k, queries)}
     ns[way] = reranked * work.ns_per_reranked
     if work.nodes:
         ns[way] += NS_PER_WALK + min(ef * passed_for_each, work.nodes) * NS_PER_VISITED_NODE
+    chosen = candidates is not None or fetched
+    widens, reranks_more = not chosen and effort is None, rerank is None and effort is None and not fetched
     if work.listed:
         passed = min(listed * passed_for_each, work.listed)
+        kept = max(reranked, min(RERANKED_AHEAD * reranked, listed)) if reranks_more else reranked
         ns[way] += NS_PER_LISTS + work.lists * NS_PER_LIST + passed * work.ns_per_estimated
-        ns[way] += NS_PER_CANDIDATE * expected_best(listed, reranked)
-    chosen = candidates is not None or fetched
-    widens = not chosen and effort is None
+        ns[way] += NS_PER_CANDIDATE * expected_best(listed, kept)
+        ns[way] += (kept - reranked) / RERANKED_SAMPLE * work.ns_per_reranked
     covered = max(compared, ef if work.walks else 0) >= allowed
-    expected = ns[way] * (LISTS_WIDENED if way == "lists" and (widens or covered) else 1)
+    least = ns[way] * (COMPETITIVE_RATIO if way == "lists" and (widens or covered) else 1)
     if covered:
-        scans = candidates is not None or ns["scan"] <= expected
+        scans = candidates is not None or ns["scan"] <= least
     else:  # what the caller chose is spent, whatever a filter excludes
-        scans = not chosen and allowed < items and ns["scan"] <= expected
+        scans = not chosen and allowed < items and ns["scan"] <= least
     if scans:
         return Plan("scan", items, allowed, allowed, 0, ns, work)
     return Plan(
@@ -294,8 +306,9 @@ def make_plan(
         listed=listed,
         most_listed=allowed if widens else listed,
         widens=widens,
-        reranks_more=rerank is None and effort is None and not fetched,
-        most_ns=ns["scan"] if widens or (not chosen and allowed < items) else inf,
+        reranks_more=reranks_more,
+        # Of a batch, few queries at a time are given up.
+        most_ns=scan_ns(allowed, work.ns_per_scanned, k) if widens or (not chosen and allowed < items) else inf,
     )
 
 

@@ -65,15 +65,19 @@ class PreparedSnapshot:
         vectors: VectorType | None,
         *,
         fetched: bool,
+        queries: int,
     ) -> Plan:
         """Return the plan of a search for the k nearest of `allowed` items, by vectors of a type or by codes."""
-        key = allowed, k, candidates, rerank, effort, vectors, fetched
+        queries = min(queries, planner.QUERIES_TOGETHER)
+        key = allowed, k, candidates, rerank, effort, vectors, fetched, queries
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= CACHED_PLANS:
                 self._plans.clear()
             work = self._work(vectors)
-            known = self._plans[key] = make_plan(work, allowed, k, candidates, rerank, effort, fetched=fetched)
+            known = self._plans[key] = make_plan(
+                work, allowed, k, candidates, rerank, effort, fetched=fetched, queries=queries
+            )
         return known
 
     def _work(self, vectors: VectorType | None) -> Work:
