@@ -101,6 +101,9 @@ def constants(rows: Sequence[Row], features: tuple[int, int], bits: int) -> dict
     reranked = line([each[f"rerank by float16, {width} features"] for width in widths], widths)
     found = {f'"{name}"': value for name, (value, _) in scanned.items()}
     found["NS_PER_SCANNED_ITEM"] = float(np.mean([item for _, item in scanned.values()]))
+    together = {row["cost"]: float(row["ns"]) for row in rows if row["batch"] != "1"}
+    names = [f"scan, {name}, {features[0]} features" for name in BYTES]
+    found["SCANNED_TOGETHER"] = float(np.mean([together[name] / each[name] for name in names]))
     coded = each[f"scan, codes of LinearCoder, {features[0]} features"] - found["NS_PER_SCANNED_ITEM"]
     found["NS_PER_SCANNED_CODE_BYTE"] = coded * 8 / bits
     found["NS_PER_RERANKED_VALUE"], found["NS_PER_RERANKED_ITEM"] = reranked
