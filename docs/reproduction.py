@@ -17,17 +17,19 @@ LENGTHS = (16, 64, 256, 512, 1024)  # of the compression network
 SHOWN = (1, 32, 128, 512)  # of the retrieval network
 REASONS = {  # by the beginning of the claim; values are in the column beside it
     "depth grows as log(N/R) / H(β), codes of the retrieval network": "its bits depend on each other, which the paper "
-    "neglects: codes of independent bits are on the line",
-    "neighborhood sizes decay exponentially": "later bits depend on earlier ones, and keep more of the items",
+    "neglects: made independent, they are on the line",
+    "neighborhood sizes decay exponentially": "the first eight bits keep 0.69 of the images each, about as many as "
+    "independent ones (0.68), the next 32 bits 0.82, since they depend on earlier ones",
     "each factor of 16 in R": "the bits to walk shift by a constant, but a neighborhood of 512 takes time to be "
     "returned; walking bit by bit, as the paper does, takes less at every factor",
     "semantic hashing with a radius above 2": "at 16 and 32 bits its ball has 697 and 5,489 codes, fewer than a scan "
     "of a million compares",
-    "a linear scan costs O(KN)": "short codes come from a cache, long ones from memory",
-    "with invariance, retrieval is better": "a smaller scale of the units lowers the penalty and changes no bit, since "
-    "thresholds are quantiles; the first bits collapse (MSE at one bit, in the report's table)",
-    "with invariance, similar examples": "a smaller scale of the units lowers the penalty and changes no bit, since "
-    "thresholds are quantiles",
+    "a linear scan costs O(KN)": "an item takes 0.7 ns besides its bits, as much as 71 of them, and a scan 0.06 ms "
+    "besides its items: that sum is within 5 % of each of the 16 times (least squares), and O(KN) only in the limit",
+    "with invariance, retrieval is better": "codes say less of the image the larger the weight: the MSE at 32 bits is "
+    ".0335 without, and .0339, .0374, .0564 and .0595",
+    "with invariance, similar examples": "no interval excludes 0. Thresholds are quantiles, so that a scale which all "
+    "examples share changes no bit; it falls at the two small weights and rises at the two large ones",
     "images of 1024 bits": "one bit per unit wastes bits: real-valued units reach it, "
     "[ordered bit planes](concepts/ordered-bits.md) are better without a network",
     "OBD is below truncated": "it estimates the loss of a single bit, and many are removed: estimated anew in rounds, "

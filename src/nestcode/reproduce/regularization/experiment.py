@@ -191,7 +191,7 @@ def add_invariance(lab: Lab, table: Table, seeds: tuple[int, ...]) -> None:
         + "; ".join(f"weight {by:g}: {each}" for by, each in flips.items())
         + f". The standard deviation of units before the threshold is {scale_of(table[off]):.3g} without and "
         + ", ".join(f"{scale_of(table[cells[by]]):.3g}" for by in weights)
-        + " with them: a smaller scale lowers the penalty and changes no bit",
+        + " with them: thresholds are quantiles, so that a scale which all examples share changes no bit",
         holds=decide([-each.sign for each in flips.values()]),
         seeds=seeds,
     )
