@@ -128,6 +128,8 @@ def unknown_words(words: list[str]) -> set[str]:
     if words[0] == "python" and len(words) > 1 and words[1].startswith("benchmarks/"):
         stem = Path(words[1]).stem
         scripts = [ROOT / words[1], *(ROOT / "benchmarks").glob(f"_{stem}*.py"), ROOT / "benchmarks" / "_report.py"]
+        imported = re.findall(r"^from (_\w+) import", scripts[0].read_text(), re.MULTILINE)
+        scripts += [ROOT / "benchmarks" / f"{name}.py" for name in imported]
         known = {option for script in scripts for option in re.findall(r"\"(--[a-z-]+)\"", script.read_text())}
         return options - known
     if words[0] != "nestcode" or len(words) < 2 or not re.fullmatch(r"[a-z][a-z-]+", words[1]):
