@@ -9,7 +9,7 @@ filter excludes a query's surroundings or because codes estimate distances badly
 query that reaches the bound is scanned instead, and a scan of up to twice what lists begin with is chosen at once. So a
 search costs at most about twice the better of both.
 
-The costs are CPU nanoseconds of one query on x86-64 processors with AVX-512, rounded. Plans depend on their ratios only.
+The costs are rounded CPU nanoseconds of one query on x86-64 processors with AVX-512. Plans depend on their ratios only.
 `python benchmarks/cost_model.py` prints those of a machine; docs/benchmarks.md compares both.
 """
 
