@@ -2,7 +2,6 @@
 
 import math
 import operator
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -34,7 +33,7 @@ SCHEMA = {
     "day": "date",
     "raw": "bytes",
 }
-TEXTS = st.sampled_from(["", "a", "A", "ab", "ba", "é", "it's", "100%", "a_b"])
+TEXTS = st.sampled_from(["", "a", "A", "ab", "ba", "é", "it's", "100%", "a_b", "a\\"])
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2030, 1, 1)).map(lambda t: t.replace(microsecond=500_000))
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, 0.1, -3.0, math.inf, -math.inf, math.nan])
 CELLS: dict[str, st.SearchStrategy[Any]] = {
@@ -100,8 +99,14 @@ def some(truths: list[Truth]) -> Truth:
 
 
 def matches(cell: str, pattern: str) -> bool:
-    parts = {"%": ".*", "_": "."}
-    return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), cell, re.DOTALL) is not None
+    """Whether a pattern of LIKE is a text, character by character."""
+    if not pattern:
+        return not cell
+    if pattern[0] == "%":
+        return any(matches(cell[i:], pattern[1:]) for i in range(len(cell) + 1))
+    escaped = pattern[0] == "\\"
+    one, rest = pattern[escaped], pattern[1 + escaped :]
+    return bool(cell) and (cell[0] == one or (one == "_" and not escaped)) and matches(cell[1:], rest)
 
 
 @st.composite
@@ -158,7 +163,8 @@ def predicates(draw: st.DrawFn) -> Plain:
 @st.composite
 def likes(draw: st.DrawFn) -> Plain:
     name, negated = draw(st.sampled_from(["title", "lang"])), draw(st.booleans())
-    pattern = draw(st.none() | st.text("ab%_Aé", max_size=4))
+    parts = st.lists(st.sampled_from([*"ab%_Aé\n.", "\\%", "\\_", "\\\\", "\\a"]), max_size=4)
+    pattern = draw(st.none() | parts.map("".join))
 
     def like(row: Row) -> Truth:
         found = unless_null(matches, row[name], pattern)
@@ -260,6 +266,37 @@ def test_expressions_of_pyarrow_are_conditions(rows: list[Row]) -> None:
     assert set(condition_filter(pairs[0][1], SCHEMA).rule.columns) == {"year", "lang"}  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("cells", [["", "\\", "a_b", "axb", "a\\b", "a\\\\", "100 %", "100 €", ".\n("]])
+def test_a_backslash_in_like_takes_the_next_character_as_itself(cells: list[str]) -> None:
+    index = Index(width=4)
+    index.add(Codes.from_bits(np.arange(len(cells))[:, None] >> np.arange(4) & 1), attributes={"t": cells})
+    for pattern in (
+        r"a\_b",
+        r"a_b",
+        r"\\",
+        r"a\\%",
+        r"%\\",
+        r"%\\\\",
+        r"%\\%",
+        r"%\%",
+        r"%\%%",
+        r"\a\x\b",
+        "\\.\\\n\\(",
+    ):
+        found = [i for i, cell in enumerate(cells) if matches(cell, pattern)]
+        assert index.matching(f"t LIKE '{pattern}'").tolist() == found
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_not_a_number_differs_from_every_number(kind: str) -> None:
+    index = Index(width=2)
+    index.add(Codes.from_bits([[0, 1], [1, 1]]), attributes=pa.table({"x": pa.array([math.nan, 0.5], kind)}))
+    for without in ("x = 0.1", "x < 0.1", "x > 0.6", "x BETWEEN 0 AND 0.1", "x IN (0.1)", "x = x AND x < 0"):
+        assert index.matching(without).tolist() == []
+    for within in ("x != 0.5", "NOT x = 0.5", "x NOT IN (0.5)", "x NOT BETWEEN 0 AND 1", "NOT x < 1", "x != x"):
+        assert index.matching(within).tolist() == [0]
+
+
 def test_items_without_attributes_are_null() -> None:
     index = Index(width=2)
     codes = Codes.from_bits([[0, 1], [1, 1], [0, 0]])
@@ -272,10 +309,14 @@ def test_items_without_attributes_are_null() -> None:
 
 
 HOSTILE = {
-    "": "must have a column or a value, got its end at character 1",
+    "": "must not be empty, got ''",
+    "  ": "must not be empty, got '  '",
+    "year = ١": "must be names, numbers, 'texts' and operators, got '١' at character 8",
+    "title LIKE '\\'": r"must have a character after \\ in the pattern of LIKE \(\\\\ is a backslash\), got '\\\\' at",
+    "title LIKE 'a\\\\\\'": r"must have a character after \\ in the pattern of LIKE",
     "year >": "must have a column or a value, got its end at character 7",
     "year > 1 lang": "must have the end, AND or OR, got 'lang' at character 10",
-    "yaer > 1": "columns must be columns of the index, year, big, .* got 'yaer' at character 1",
+    "yaer > 1": "a column must be one that the index has, year, big, .* got 'yaer' at character 1",
     "(year > 1": r"must have \), got its end",
     "year > 'a'": "must compare like with like, but column 'year' is int16, got 'a' at character 8",
     "title = 1": "must compare like with like",
@@ -284,7 +325,7 @@ HOSTILE = {
     "1 = 1": "must compare a column, got two values at character 1",
     "TRUE": "must compare a column, got a value alone",
     "year; DROP TABLE x": "must be names, numbers, 'texts' and operators, got '; DROP TABLE x' at character 5",
-    "__import__('os')": "columns must be columns of the index",
+    "__import__('os')": "a column must be one that the index has",
     "title = 'a": "must be names, numbers, 'texts' and operators",
     "tags = 'a'": r"must have array_contains\(tags, 'text'\) for lists",
     "tags IN (NULL)": r"must have array_contains\(tags, 'text'\) for lists",
@@ -333,6 +374,10 @@ def test_wrong_parameters_are_refused() -> None:
         index.filter(("title = ?", 10**5000))
     with pytest.raises(InvalidInput, match="must have at most 65536 values in a list, got 70000"):
         index.filter(("year IN ?", [list(range(70_000))]))
+    with pytest.raises(InvalidInput, match="must have at most 65536 characters in the pattern of LIKE, got 65537"):
+        index.filter(("title LIKE ?", ["%_" + "a" * 65535]))
+    for longest in ("_" * 65536, "%_" * 32768, r"\%_a" * 16384):
+        assert index.matching(("title LIKE ?", [longest])).tolist() == []
     with pytest.raises(InvalidInput, match="must be an expression of the index's columns"):
         index.filter(pc.field("nothing") > 1)
     with pytest.raises(InvalidInput, match="must be true or false"):

@@ -311,7 +311,8 @@ def check_columns(columns: Sequence[str] | str | None, schema: Schema) -> list[s
 def unknown_column(name: object, schema: Schema, place: str = "") -> InvalidInput:
     """Return the error for a column that an index does not have."""
     known = ", ".join(list(schema)[:20]) + (", …" if len(schema) > 20 else "")
-    return InvalidInput(f"columns must be columns of the index, {known}, got {name!r}{place}: choose one of them")
+    remedy = "choose one of them" if schema else "add columns first, by add(…, attributes=…)"
+    return InvalidInput(f"a column must be one that the index has, {known or 'none'}, got {name!r}{place}: {remedy}")
 
 
 def _as_table(given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Conditions on attributes, as people write them: a small subset of SQL's WHERE, or an expression of pyarrow.
+r"""Conditions on attributes, as people write them: a small subset of SQL's WHERE, or an expression of pyarrow.
 
     condition := and { OR and }          and := not { AND not }          not := NOT not | predicate
     predicate := ( condition ) | column of booleans | array_contains(column, value)
@@ -6,6 +6,8 @@
                | column [NOT] BETWEEN value AND value | column [NOT] LIKE 'pattern' | column IS [NOT] NULL
     operand   := column | value          column := name | "name"
     value     := 7 | -1.5e3 | 'text' | TRUE | FALSE | NULL | DATE '2024-05-01' | TIMESTAMP '2024-05-01 12:00' | ?
+
+In the pattern of LIKE, % stands for any text, _ for one character, and \ before a character for that character.
 
 A text is parsed into functions on Arrow arrays; nothing of it is ever executed as code. Columns and types are checked
 by the schema while it is parsed, so errors name the place. Logic has three values, as SQL's: a comparison with NULL is
@@ -34,9 +36,11 @@ from nestcode.search.schema import TIMESTAMP, Schema, family
 MAX_CHARACTERS, MAX_DEPTH, MAX_PREDICATES, MAX_VALUES = 1 << 16, 50, 1000, 1 << 16
 CACHED_CONDITIONS = 256
 TOKEN = re.compile(
-    r"""\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<string>'(?:[^']|'')*')|(?P<name>[^\W\d]\w*)"""
-    r"""|"(?P<quoted>(?:[^"]|"")+)"|(?P<symbol><>|!=|<=|>=|==|[=<>(),?+-]))"""
+    r"""\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?!\w))|(?P<string>'(?:[^']|'')*')"""
+    r"""|(?P<name>[^\W\d]\w*)|"(?P<quoted>(?:[^"]|"")+)"|(?P<symbol><>|!=|<=|>=|==|[=<>(),?+-]))"""
 )
+ESCAPED = re.compile(r"\\.", re.DOTALL)  # a character that stands for itself in a pattern of LIKE
+WILD = {"%": ".*", "_": "."}
 COMPARE = {
     "=": pc.equal,
     "!=": pc.not_equal,
@@ -183,6 +187,11 @@ class _Parser:
 
     def condition(self) -> Condition:
         """Return the condition that the text is."""
+        if self._token.kind == "end":
+            raise InvalidInput(
+                f"a condition must not be empty, got {self._text!r:.40}: compare a column, as in 'year > 2020', or "
+                "leave the filter out"
+            )
         evaluate = self._or()
         if self._token.kind != "end":
             raise self._error("the end, AND or OR")
@@ -318,7 +327,7 @@ class _Parser:
         if self._token.kind == "number":
             text = self._token.text
             self._next += 1
-            number = int(text) if text.isascii() and text.isdigit() and len(text) < 1000 else float(text)
+            number = int(text) if text.isdigit() and len(text) < 1000 else float(text)
             return _Value(-number if sign == "-" else number, token.at)
         if sign:
             raise self._error("a number")
@@ -395,6 +404,16 @@ class _Parser:
             raise self._wrong(f"must have LIKE for texts, but column {left.name!r} is {left.kind}", left.at)
         if pattern.value is not None and not isinstance(pattern.value, str):
             raise self._wrong(f"must have a text after LIKE, got {shown(pattern.value)}", pattern.at)
+        if pattern.value is not None and len(pattern.value) > MAX_CHARACTERS:
+            raise self._wrong(
+                f"must have at most {MAX_CHARACTERS} characters in the pattern of LIKE, got {len(pattern.value)}",
+                pattern.at,
+            )
+        if pattern.value is not None and ESCAPED.sub("", pattern.value).endswith("\\"):
+            raise self._wrong(
+                rf"must have a character after \ in the pattern of LIKE (\\ is a backslash), got {pattern.value!r:.40}",
+                pattern.at,
+            )
         return _by_value(left, pattern.value, _is_like)
 
     def _array_contains(self) -> Evaluate:
@@ -557,7 +576,13 @@ def _is_in(array: Any, values: list[Any]) -> Any:
 
 
 def _is_like(array: Any, pattern: str | None) -> Any:
-    return UNKNOWN if pattern is None else pc.match_like(array, pattern)
+    if pattern is None:
+        return UNKNOWN
+    if "\\" not in pattern:
+        return pc.match_like(array, pattern)
+    # Arrow takes \ as itself in patterns that are a prefix, a suffix or a part, and as an escape in others.
+    parts = (WILD.get(part) or re.escape(part[-1]) for part in re.findall(r"\\?.", pattern, re.DOTALL))
+    return pc.match_substring_regex(array, f"(?s)\\A{''.join(parts)}\\z")
 
 
 def _of_expression(expression: Any, schema: Schema) -> Condition:
