@@ -238,6 +238,13 @@ def test_search_of_some_ids_is_that_of_the_index(both: tuple[CodeStore, Index]) 
             np.testing.assert_allclose(own.distances, other.distances, rtol=1e-4, atol=1e-5)
 
 
+def test_a_mask_allows_no_ids_beyond_its_end(both: tuple[CodeStore, Index]) -> None:
+    store, _ = both
+    some = np.sort(IDS)[:20]
+    mask = np.isin(np.arange(some[-1] + 1), some)
+    assert store.search(QUERIES, k=4, filter=mask).ids.tolist() == store.search(QUERIES, k=4, filter=some).ids.tolist()
+
+
 def test_items_within_a_radius_are_those_of_the_index(both: tuple[CodeStore, Index]) -> None:
     store, index = both
     every = len(index)

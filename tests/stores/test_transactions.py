@@ -262,7 +262,13 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
         "price < 0": [],
     }
     for condition, ids in wanted.items():
-        for given in (condition, (condition,), (f"{condition} AND price <> {mark}", -1)):
+        for given in (
+            condition,
+            (condition,),
+            (f"{condition} AND price <> {mark}", -1),
+            (f"{condition} AND price <> {mark}", [-1]),
+            (condition, []),
+        ):
             own, other = store.search(QUERIES, filter=given), index.search(QUERIES, filter=ids, candidates=900)
             assert own.ids.tolist() == other.ids.tolist()
         probed = store.search(QUERIES, filter=condition, candidates=50)
@@ -295,11 +301,27 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
         bare.search(X[5], filter="price < 3")
     connection.rollback()
     message = f"a filter is a condition on .* a value for each {re.escape(mark)}"
-    for wrong in ((f"price < {mark}",), ("price < 3", 5), f"price < {mark}", "price <", "price < 3 -- cheap"):
+    for wrong in (
+        (f"price < {mark}",),
+        ("price < 3", 5),
+        f"price < {mark}",
+        "price <",
+        "price < 3 -- cheap",
+        ("price < 3", [5]),
+        (f"price < {mark}", []),
+        (f"price < {mark}", [1, 2]),
+    ):
         for find in (store.search, partial(store.neighborhood, size=4)):
             with pytest.raises(InvalidInput, match=message):
                 find(X[5], filter=wrong)
             connection.rollback()
+    for undecoded in (
+        "products.code = '\ud800'",
+        (f"products.code = {mark}", "\ud800"),
+        (f"price < {mark}", ["\udfff"]),
+    ):
+        with pytest.raises(InvalidInput, match="a filter must be Unicode, got a lone surrogate in"):
+            store.search(X[5], filter=undecoded)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])

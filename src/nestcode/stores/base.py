@@ -233,8 +233,9 @@ class CodeStore(ABC):
                 inner products; the coder's by default.
             vectors: the vectors of the items by id: an array with a row for each id, a mapping from ids to vectors, or
                 a function that returns the vectors of an array of ids, for example from a column of your table.
-            filter: the items that may be found: ids, a mask by id, or, in SQL stores, a condition in SQL, alone or with
-                the values of its placeholders: `("price < ? AND stock > 0", 10)`.
+            filter: the items that may be found: ids; a mask by id, which allows no ids beyond its end; or, in SQL
+                stores, a condition in SQL, alone or with the values of its placeholders: `("price < ?", [10])`, or
+                `("price < ?", 10)`.
             threads: the number of threads that decode candidates; None uses all cores.
 
         """

@@ -73,8 +73,12 @@ class SqlStore(CodeStore):
         if not isinstance(condition, tuple) or not condition or not isinstance(condition[0], str):
             return super()._filtered(condition)
         view = copy(self)
+        given = condition[1] if len(condition) == 2 and isinstance(condition[1], list) else condition[1:]
         # Drivers would store NumPy's scalars as they are in memory, and compare that.
-        values = tuple(value.item() if isinstance(value, np.generic) else value for value in condition[1:])
+        values = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
+        for text in (condition[0], *values):
+            if isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InvalidInput(f"a filter must be Unicode, got a lone surrogate in {text!r:.80}: decode it again")
         view._condition, view._values = f"({condition[0]})", values
         return view, None
 
@@ -100,7 +104,7 @@ class SqlStore(CodeStore):
 
     def _wrong_filter(self, error: Exception, *, column: bool) -> InvalidInput:
         """Return the error of a filter that is not SQL, or names a column that the table does not have."""
-        remedy = f"write SQL, and give a value for each {self.PLACEHOLDER}, as in (condition, value)"
+        remedy = f"write SQL, and give a value for each {self.PLACEHOLDER}, as in (condition, [value])"
         if column:
             remedy = (
                 "name one of its columns" if self._items else "open the store with items=, the name of your own table"

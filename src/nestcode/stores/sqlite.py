@@ -154,7 +154,7 @@ class SqliteStore(SqlStore):
         try:
             return _rows(self._connection, statement, values)
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
-            wrong = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR or "bindings" in str(error)
+            wrong = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR or "binding" in str(error)
             if not self._condition or not wrong:
                 raise
             raise self._wrong_filter(error, column="no such column" in str(error)) from None
