@@ -1,12 +1,13 @@
 """A sharded index answers as one index with all items does."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nestcode import CellCoder, Codes, Index, LinearCoder
+from nestcode import CellCoder, Codes, Index, LinearCoder, load_coder
 from nestcode.errors import InvalidInput
 
 RNG = np.random.default_rng(0)
@@ -101,6 +102,25 @@ def test_folders_that_do_not_belong_together(tmp_path: Path) -> None:
         Index.open([a], mode="a")
     with pytest.raises(FileNotFoundError, match="there is no index"):
         Index.open([a, tmp_path / "none"])
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", None, 5, b"a"])
+def test_a_path_that_no_folder_has_is_refused_by_name(
+    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    index = Index(width=2)
+    index.add(Codes.from_bits([[0, 1]]))
+    doors: list[Callable[[Any], object]] = [
+        index.save, Index.open, lambda path: Index.open(path, mode="a"), lambda path: Index.open([path]),
+        CODERS["linear"].save, load_coder,
+    ]  # fmt: skip
+    for door in doors:
+        with pytest.raises(InvalidInput, match=r"a path must be a text or a pathlib\.Path, not empty and without null"):
+            door(path)
+    assert not list(tmp_path.iterdir())
+    index.save(".")
+    assert len(Index.open(".")) == 1
 
 
 def test_verify_refuses_an_id_of_two_folders(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.coders.rotation.coder import RotationCoder
 from nestcode.container.files import is_stream
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
-from nestcode.storage import Record, read_record
+from nestcode.storage import Record, check_path, read_record
 
 if TYPE_CHECKING:
     from nestcode.coders.autoencoder import AutoencoderCoder as AutoencoderCoder
@@ -79,6 +79,7 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         modules: `encoder` and `decoder`, if the coder's `Network` has modules of your own.
 
     """
+    check_path(path)
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file {path}: give the path that was saved to")
     if is_stream(Path(path)):

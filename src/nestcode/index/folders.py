@@ -1,7 +1,7 @@
 """Several folders with indexes, read as one index: their segments side by side are a snapshot."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nestcode.coders import Coder
@@ -9,6 +9,7 @@ from nestcode.errors import InvalidInput
 from nestcode.index.manifest import MANIFEST
 from nestcode.index.memory import Memory
 from nestcode.index.store import Commit, Store
+from nestcode.storage import check_path
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -72,9 +73,12 @@ def folders_of(given: Given) -> list[Path]:
     ...     [path.name for path in folders_of(folder)]
     ['part-0000', 'part-0001']
     """
-    several: list[str | os.PathLike[str]] = [given] if isinstance(given, str | os.PathLike) else list(given)
+    one = isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable)
+    several: list[str | os.PathLike[str]] = [given] if one else list(given)  # type: ignore[list-item, arg-type]
     if not several:
         raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
+    for path in several:
+        check_path(path)
     for url in filter(is_url, several):
         raise InvalidInput(
             f"an index is opened from a folder, got {url}: copy it by nestcode.scale.PartCache().copy, or search it on "

@@ -35,6 +35,7 @@ from nestcode.search.request import encode_to
 from nestcode.search.schema import check_schema
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import VectorFormat, VectorType
+from nestcode.storage import check_path
 
 if TYPE_CHECKING:
     from nestcode.index.health import Health
@@ -479,6 +480,7 @@ class Index(IndexReader):
                 original has.
 
         """
+        check_path(path)
         tier = None if memory is None else Memory.parse(memory)
         nodes = self._store is not None and self._store.nodes if tier is None else not tier.everything
         own = self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath

@@ -8,6 +8,7 @@ form of a fitted coder on disk. `mapped.py` maps large arrays, and checks them b
 from nestcode.storage.files import (
     LONGEST,
     PIECE,
+    check_path,
     make_folder,
     naming_file,
     open_file,
@@ -52,6 +53,7 @@ __all__ = [
     "Storable",
     "allow_files",
     "check_arrays",
+    "check_path",
     "lock_file",
     "make_folder",
     "naming_file",

@@ -19,10 +19,25 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from nestcode.errors import DamagedFile
+from nestcode.errors import DamagedFile, InvalidInput
 
 PIECE = 1 << 24  # bytes per write
 LONGEST = 255  # bytes in a file name
+
+
+def check_path(path: object) -> None:
+    """Raise unless a path is one that files or folders can have."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    try:
+        right = isinstance(text, str) and text != "" and "\0" not in text and os.fsencode(text) != b""
+    except UnicodeEncodeError:
+        right = False
+    if not right:
+        got = f"{text!r:.80}" if isinstance(text, str) else type(path).__name__
+        raise InvalidInput(
+            f"a path must be a text or a pathlib.Path, not empty and without null characters, got {got}: give its "
+            'name, or "." for the current folder'
+        )
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
@@ -52,6 +67,7 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
 
 def writable(path: str | os.PathLike[str]) -> Path:
     """Return the real path, through links, to write a file to; refuse folders, pipes and devices."""
+    check_path(path)
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} must be a file or not exist, but it is a folder: give another name")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.errors import DamagedFile, InvalidInput, OutOfMemory
-from nestcode.storage.files import write_atomic
+from nestcode.storage.files import check_path, write_atomic
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
@@ -71,6 +71,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     """Return the record in a file, after checking its checksum."""
     from safetensors import safe_open
 
+    check_path(path)
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} must be the file of a coder, but it is a folder: give the file in it")
