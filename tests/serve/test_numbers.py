@@ -76,6 +76,15 @@ def test_numbers_in_json(http: httpx.Client, route: str) -> None:
                 check(http.post(route, content=body, headers={"Content-Type": "application/json"}), f"{route} {body}")
 
 
+@pytest.mark.parametrize("route", ["/v1/encode", "/v1/decode", *ROUTES])
+def test_bytes_that_are_no_text_are_refused(http: httpx.Client, route: str) -> None:
+    for field in ("codes", "texts", "filter", "ids", "vectors", "attributes", "columns", "odd"):
+        for value in (b'"\xff"', b'["\xff"]', b'[{"\xff": "\xff"}]', b'"\\ud800"'):
+            body = b'{"%b": %b}' % (field.encode(), value)
+            answer = http.post(route, content=body, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, bool(error_of(answer))) == (400, True), body
+
+
 def test_numbers_in_conditions(http: httpx.Client) -> None:
     for number in NUMBERS:
         for rule in ("year > {}", "share <= {}", "year IN ({})", "year = -{}"):

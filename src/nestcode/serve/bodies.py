@@ -24,6 +24,8 @@ PIECE = 1 << 14  # bytes of ids that are read at once: other threads run in betw
 SHOWN = 1 << 16  # bytes of a body that is read again to show a wrong value
 RULE = 100  # characters of a rule, which may repeat a value
 PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a value, as msgspec names it: $.vectors[0][1]
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises
+LONE = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])")  # a surrogate without its other half
 Model = TypeVar("Model", bound=Body)
 _as_rows = msgspec.json.Decoder(list[msgspec.Raw])
 _as_floats = msgspec.json.Decoder(list[float])
@@ -88,8 +90,16 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw, wher
         return decoder.decode(text)
     except msgspec.ValidationError as error:
         raise InvalidInput(_what_is_wrong(error, text, where)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body must be JSON, got {error}: write it with a library") from None
+    except UNREADABLE as error:
+        raise InvalidInput(_why_unreadable(error, bytes(text))) from None
+
+
+def _why_unreadable(error: Exception, text: bytes) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"the body must be UTF-8, got the byte 0x{error.object[error.start]:02x} in a text: encode it as UTF-8"
+    if "truncated" in str(error) and LONE.search(text):  # as msgspec calls it
+        return "texts must be Unicode, got a lone surrogate in the body: decode the text again"
+    return f"the body must be JSON, got {error}: write it with a library"
 
 
 def parse_query(model: type[Model], request: Request) -> Model:
@@ -103,7 +113,7 @@ def parse_query(model: type[Model], request: Request) -> Model:
     try:
         return msgspec.convert(dict(given), model, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput(_what_is_wrong(error, msgspec.json.encode(dict(given)), "")) from None
+        raise InvalidInput(_what_is_wrong(error, msgspec.json.encode(dict(given)), "", "the URL")) from None
 
 
 def only_in_body(request: Request) -> None:
@@ -112,17 +122,17 @@ def only_in_body(request: Request) -> None:
         raise InvalidInput(f"options of a JSON body are its keys, got ?{str(request.query_params)[:40]}: move them")
 
 
-def _what_is_wrong(error: Exception, text: bytes | msgspec.Raw, where: str) -> str:
+def _what_is_wrong(error: Exception, text: bytes | msgspec.Raw, where: str, whole: str = "the body") -> str:
     """Return the message of an error of msgspec: where it is, the rule and the value."""
     rule, _, place = str(error).partition(" - at `$")
     place, got = place.rstrip("`"), ""
     if place and len(text) <= SHOWN:
-        with contextlib.suppress(msgspec.DecodeError):  # of an integer that is too large for any type
+        with contextlib.suppress(*UNREADABLE):  # such as an integer that is too large for any type
             value = msgspec.json.decode(text)
             for key, number in PLACE.findall(place):
                 value = value[key] if key else value[int(number)]
             got = f", got {shown(value)}"
-    return f"{(where + place).lstrip('.') or 'the body'}: {rule.replace('`', '')[:RULE]}{got}"
+    return f"{(where + place).lstrip('.') or whole}: {rule.replace('`', '')[:RULE]}{got}"
 
 
 def is_given(value: object) -> bool:
@@ -162,7 +172,14 @@ def rows_of(text: msgspec.Raw, features: int, most: int, where: str = "vectors")
             raise InvalidInput(f"vectors must have {features} features each, got one of {count}")
         rows[number] = row
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
-        return check_finite(rows.astype(np.float32))
+        small = rows.astype(np.float32)
+    large = np.isinf(small)  # JSON has neither NaN nor inf
+    if large.any():
+        number = int(np.argmax(large.any(axis=1)))
+        raise InvalidInput(
+            f"vectors must be within float32, got {rows[large][0]:g} in row {number}: scale or drop that row"
+        )
+    return small
 
 
 def ids_of(text: msgspec.Raw, where: str, most: int | None = None) -> Ids:
@@ -195,11 +212,7 @@ def rows_in(body: bytes, features: int) -> Floats:
     """Return rows of a binary body."""
     if len(body) % (4 * features):
         raise InvalidInput(f"rows of {features} float32 must have {4 * features} bytes each, got {len(body)} in all")
-    return check_finite(np.frombuffer(body, "<f4").reshape(-1, features).astype(np.float32, copy=False))
-
-
-def check_finite(rows: Floats) -> Floats:
-    """Return rows, or raise if one has NaN or infinite values."""
+    rows = np.frombuffer(body, "<f4").reshape(-1, features).astype(np.float32, copy=False)
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         raise InvalidInput(f"vectors must be finite, got NaN or inf in row {int(np.argmin(finite))}: drop that row")

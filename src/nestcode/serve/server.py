@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import socket
 import threading
@@ -56,8 +57,11 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=QUEUE)
-    except OSError as error:
-        raise InvalidInput(f"cannot listen on {host} port {port} ({error.strerror}): give another --port") from error
+    except (OSError, UnicodeError) as error:  # the latter of a host that cannot be a name
+        number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, "no name of a host")
+        taken = number in (errno.EADDRINUSE, errno.EACCES)
+        remedy = "give another --port" if taken else "give an address of this machine as --host"
+        raise InvalidInput(f"cannot listen on {host} port {port} ({reason}): {remedy}") from error
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: answers leave at once
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # else the system takes megabytes for a client that does not read
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
