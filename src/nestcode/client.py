@@ -16,11 +16,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Floats, Ids, check_ids, check_int, check_rows
+from nestcode.arrays import Floats, Ids, as_array, check_ids, check_int, check_rows
 from nestcode.codes import Codes, is_single
 from nestcode.connection import TIMEOUT, Changed, PerProcess, check_address, error_of, headers_of, httpx
 from nestcode.errors import InvalidInput, Unavailable, import_extra
-from nestcode.index.snapshot import OnDuplicate
+from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.remote_stream import RemoteStream
 from nestcode.search.filters import check_allowed
 from nestcode.search.hits import Hits, PartialHits, RangeHits, merge
@@ -75,6 +75,12 @@ class Client:
 
     def __len__(self) -> int:
         return sum(int(about.get("count", 0)) for about in self._each(_Server.info))
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
+            return False
+        anywhere = Codes(np.zeros((1, -(-self.width // 8)), np.uint8), self.width)
+        return bool(self.search(anywhere, k=1, filter=[int(item)]).ids[0, 0] == item)
 
     @property
     def width(self) -> int:
@@ -170,10 +176,12 @@ class Client:
     def attributes(self, ids: ArrayLike, columns: Sequence[str] | str | None = None) -> Any:
         """Return attributes of items as a table of pyarrow, in the order of the ids, as `Index.attributes` does.
 
-        Missing hits, and items that no server has (they may have been removed), have null rows.
+        Missing hits, whose ids are -1, have null rows.
         """
-        wanted = np.ravel(np.asarray(ids, dtype=np.int64))
-        known, request = np.unique(wanted[wanted >= 0]), {} if columns is None else {"columns": _names_of(columns)}
+        wanted = np.ravel(as_array(ids, "ids"))
+        hit = wanted != -1
+        known = np.unique(check_ids(wanted[hit], distinct=False))
+        request = {} if columns is None else {"columns": _names_of(columns)}
         parts = []
         for first in range(0, max(len(known), 1), ROWS):
             asked = request | {"ids": known[first : first + ROWS].tolist()}
@@ -181,12 +189,12 @@ class Client:
         found = np.concatenate([part for part, _ in parts])
         pa = import_extra("pyarrow", extra="arrow", purpose="attributes of items")
         table, order = pa.concat_tables([part for _, part in parts]), np.argsort(found)
-        if not len(found):
-            place = np.zeros(len(wanted), dtype=np.int64)
-        else:
-            place = order[np.searchsorted(found, wanted, sorter=order).clip(max=len(found) - 1)]
-        missing = found[place] != wanted if len(found) else np.ones(len(wanted), dtype=np.bool_)
-        return table.take(pa.array(place, mask=missing))
+        absent = np.setdiff1d(known, found)
+        if len(absent):
+            raise InvalidInput(f"ids must be of items in the index, but {some_ids(absent)} not: ask `id in client`")
+        place = np.zeros(len(wanted), dtype=np.int64)
+        place[hit] = order[np.searchsorted(found, wanted[hit], sorter=order)]
+        return table.take(pa.array(place, mask=~hit))
 
     def add(
         self, items: Codes | ArrayLike, ids: ArrayLike, *, attributes: Any = None, on_duplicate: OnDuplicate = "error"
@@ -462,6 +470,9 @@ class _Server:
     def _checked(self, request: Callable[[], Any]) -> Any:
         try:
             answer = request()
+        except UnicodeEncodeError as error:
+            near = error.object[max(error.start - 20, 0) : error.end + 20]
+            raise InvalidInput(f"texts must be Unicode, got a lone surrogate in {near!r}: decode it again") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"{self.url} does not answer ({reason}): check the address, or try again") from error

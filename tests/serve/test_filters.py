@@ -1,5 +1,6 @@
 """Conditions and columns over HTTP: what an index answers, a server and its client answer; hostile ones are refused."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -81,12 +82,18 @@ def test_a_client_finds_what_its_index_finds(urls: list[str], whole: Index, rows
                 client.attributes(found.ids[0, :2], "tags").to_pylist()
                 == whole.attributes(found.ids[0, :2], "tags").to_pylist()
             )
-        assert client.attributes([-1, 10**9, 5]).to_pylist() == [
-            dict.fromkeys(whole.columns),
-            dict.fromkeys(whole.columns),
-            *whole.attributes([5]).to_pylist(),
-        ]
-        assert client.attributes([]).num_rows == 0
+            for ids in ([-1, 5], [-1], []):
+                assert client.attributes(ids).equals(whole.attributes(ids))
+            for wrong in ([-1, 10**9, 5], [-2], [0.5]):
+                with pytest.raises(InvalidInput) as own:
+                    whole.attributes(wrong)
+                with pytest.raises(InvalidInput, match=re.escape(str(own.value).partition(":")[0])):
+                    client.attributes(wrong)
+            for text in ({"filter": "title = '\ud800'"}, {"filter": ("title = ?", ["\ud800"])}):
+                with pytest.raises(InvalidInput, match="a lone surrogate"):
+                    client.search(rows[:1], **text)
+            with pytest.raises(InvalidInput, match="a lone surrogate"):
+                client.attributes([5], "\ud800")
 
 
 def test_columns_come_with_hits(urls: list[str], whole: Index) -> None:

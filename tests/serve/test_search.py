@@ -48,6 +48,13 @@ def test_a_client_finds_what_its_index_finds(
     assert_equal(client.search(rows[-100:], **options), index.search(rows[-100:], **ours))
 
 
+def test_a_client_knows_its_items_and_refuses_texts_that_are_not_unicode(client: Client, index: Index) -> None:
+    for item in (0, 2899, np.int64(3), 2900, -1, 2**63, True, "3", 1.0):
+        assert (item in client) == (item in index)
+    with pytest.raises(InvalidInput, match="a lone surrogate"):
+        client.search(index.codes([3]), text="\ud800")
+
+
 def test_large_bodies_are_answered(client: Client, index: Index, rows: Floats) -> None:
     """They arrive in several reads, the last of which may be larger than a head may be."""
     many = np.resize(rows, (4000, rows.shape[1]))
