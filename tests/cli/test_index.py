@@ -31,6 +31,12 @@ def built(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_an_index_is_not_taken_for_items(built: Path) -> None:
+    message = refused("index", "build", built / "my.index", "-o", built / "again")
+    assert "items must be vectors or images, got the index" in message
+    assert not (built / "again").exists()
+
+
 def test_an_index_that_trials_choose_is_the_librarys(built: Path) -> None:
     items, path = np.load(built / "v.npy"), built / "chosen.index"
     np.save(built / "names.npy", 3 * np.arange(400)[::-1])

@@ -464,7 +464,6 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     for arguments, message in [
         ((photos, "--budget", "10"), "budget must be at least the"),
         ((photos / "color.png", "--psnr", 99), "which all bits of image 'color.png' give, got 99: lower it"),
-        ((photos, "--ssim", 1), "ssim must be above 0 and below 1, got 1.0"),
         ((photos, "--codec", coder), "must hold an image codec, got a LinearCoder"),
         ((photos, "--codec", tmp_path / "no.coder"), "no.coder"),
         ((tmp_path / "none",), "there is no file"),
@@ -484,6 +483,8 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
         (("images", "compress", photos, "--fit", "--codec", "photos"), "leave out --codec, or --fit"),
         (("images", "compress", photos, "--bpp", 1, "--budget", 10000), "--bpp and --budget exclude each other"),
         (("images", "compress", photos, "--psnr", 30, "--ssim", 0.5), "--psnr and --ssim exclude each other"),
+        (("images", "compress", photos, "--ssim", 1), "ssim must be above 0 and below 1, got 1.0"),
+        (("images", "compress", photos, "--psnr", 1000), "psnr must be above 0 and below"),
         (("images", "compress", photos, "--bpp", 0), "it must be a positive number, got 0"),
         (("images", "compress", photos, "--budget", "much"), "such as 2MB or 64KiB, got 'much'"),
         (("images", "compress", photos, path), "v.npy: for vectors give nestcode compress"),

@@ -171,6 +171,10 @@ class TableRows(InputRows):
 def open_rows(path: Path, array: str | None = None, size: int = 32) -> InputRows:
     """Return the items of a file, a folder or standard input."""
     if path.is_dir():
+        from nestcode.index.manifest import is_index
+
+        if is_index(path):
+            raise InvalidInput(f"items must be vectors or images, got the index {path}: give the file it was built of")
         return FolderRows(path, size)
     if path != STANDARD and not path.exists():
         raise FileNotFoundError(f"there is no file {path}: give a .npy, .npz or .parquet file, or a folder of images")

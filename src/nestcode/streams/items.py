@@ -103,7 +103,7 @@ def find_coder(header: Header, view: memoryview | FileView, given: Any) -> Coder
         if coder.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but {coder.fingerprint} is embedded: restore a copy")
     else:
-        raise InvalidInput(f"{made_by}, which is not embedded: give the coder")
+        raise InvalidInput(f"{made_by}, which is not embedded: give the coder, on the command line as --coder")
     if coder.n_features_in_ != header.features or coder.width_ < header.width:
         raise DamagedFile(
             f"the stream has items of {header.features} values in {header.width} bits, its coder encodes "

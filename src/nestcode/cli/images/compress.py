@@ -61,6 +61,7 @@ def compress(
     given = [name for name, value in rates.items() if value is not None] + ["--lossless"] * lossless
     if len(given) > 1:
         raise typer.BadParameter(f"{' and '.join(given)} exclude each other: give one of them")
+    _check_rate(bpp=bpp, budget=bytes_kept, psnr=psnr, ssim=ssim)
     check_output(out, *inputs, codec, force=force, as_json=as_json)
     rate: dict[str, Any] = {
         "bpp": bpp, "budget": bytes_kept, "psnr": psnr, "ssim": ssim, "lossless": lossless, "tune": tune,
@@ -71,6 +72,16 @@ def compress(
             **rate,
         )  # fmt: skip
         sizes.report(out, path, as_json=as_json)
+
+
+def _check_rate(**rate: Any) -> None:
+    """Refuse a rate that no image can have, as a part of the command line."""
+    from nestcode.images.stream import Target
+
+    try:
+        Target(**rate)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _compress(
