@@ -267,6 +267,8 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
             (condition,),
             (f"{condition} AND price <> {mark}", -1),
             (f"{condition} AND price <> {mark}", [-1]),
+            (f"{condition} AND price <> {mark}", (-1,)),
+            (f"{condition} AND price <> {mark}", np.array([-1])),
             (condition, []),
         ):
             own, other = store.search(QUERIES, filter=given), index.search(QUERIES, filter=ids, candidates=900)
@@ -315,6 +317,12 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
             with pytest.raises(InvalidInput, match=message):
                 find(X[5], filter=wrong)
             connection.rollback()
+    if kind is SqliteStore:
+        for unbound in (2**70, object(), [1]):
+            with pytest.raises(InvalidInput, match=message):
+                store.search(X[5], filter=("price < ?", [unbound]))
+    with pytest.raises(InvalidInput, match="a filter must have no null characters"):
+        store.search(X[5], filter="products.code = '\0'")
     for undecoded in (
         "products.code = '\ud800'",
         (f"products.code = {mark}", "\ud800"),

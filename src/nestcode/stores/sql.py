@@ -73,12 +73,15 @@ class SqlStore(CodeStore):
         if not isinstance(condition, tuple) or not condition or not isinstance(condition[0], str):
             return super()._filtered(condition)
         view = copy(self)
-        given = condition[1] if len(condition) == 2 and isinstance(condition[1], list) else condition[1:]
+        several = len(condition) == 2 and isinstance(condition[1], list | tuple | np.ndarray)
+        given = condition[1] if several else condition[1:]
         # Drivers would store NumPy's scalars as they are in memory, and compare that.
         values = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
         for text in (condition[0], *values):
             if isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise InvalidInput(f"a filter must be Unicode, got a lone surrogate in {text!r:.80}: decode it again")
+        if "\0" in condition[0]:
+            raise InvalidInput(f"a filter must have no null characters, got {condition[0]!r:.80}: remove them")
         view._condition, view._values = f"({condition[0]})", values
         return view, None
 

@@ -158,6 +158,10 @@ class SqliteStore(SqlStore):
             if not self._condition or not wrong:
                 raise
             raise self._wrong_filter(error, column="no such column" in str(error)) from None
+        except OverflowError as error:
+            if not self._condition:
+                raise
+            raise self._wrong_filter(error, column=False) from None
 
     def _find_neighborhood(self, query: Codes, size: int) -> Neighborhood:
         """Return the smallest neighborhood of a query with at least `size` members.
