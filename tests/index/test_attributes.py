@@ -383,7 +383,7 @@ def test_types_that_no_column_has_are_refused() -> None:
 def test_what_is_asked_for_is_checked() -> None:
     index = Index(width=16)
     index.add(codes(2), attributes={"a": [1, 2], "b": ["x", "y"]})
-    with pytest.raises(InvalidInput, match="columns must be columns of the index, a, b, got 'c': choose one"):
+    with pytest.raises(InvalidInput, match="a column must be one that the index has, a, b, got 'c': choose one"):
         index.attributes([0], columns=["a", "c"])
     with pytest.raises(InvalidInput, match="columns must be distinct"):
         index.attributes([0], columns=["a", "a"])

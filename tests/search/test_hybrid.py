@@ -164,7 +164,7 @@ WRONG = [
     (["a", "b"], "must be one string for each query, got 2 for 1"),
     ("\ud800", "must be Unicode, got a lone surrogate"),
     ({"title": "a", "year": "b"}, "must name one column, got 2"),
-    ({"year": "a"}, "columns must be columns of the index, title, got 'year' for text"),
+    ({"year": "a"}, "a column must be one that the index has, title, got 'year' for text"),
 ]
 
 

@@ -48,10 +48,9 @@ def started(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start the server of a cluster, with its socket in the folder, and yield its connection string and its process."""
     settings = ["listen_addresses=", "fsync=off", "full_page_writes=off", "autovacuum=off", "shared_buffers=16MB"]
     command = [f"{_programs()}/postgres", "-D", f"{folder}/data", "-k", str(folder), *(f"-c{one}" for one in settings)]
-    server: subprocess.Popen[bytes] = subprocess.Popen(command, **_options(folder))
+    dsn = f"host={folder} user=nestcode dbname=postgres"
+    server = _answering(command, dsn, folder)
     try:
-        dsn = f"host={folder} user=nestcode dbname=postgres"
-        _wait_for(dsn, server)
         yield dsn, server
     finally:
         server.send_signal(signal.SIGQUIT)
@@ -73,14 +72,18 @@ def _options(folder: Path) -> dict[str, Any]:
     return options
 
 
-def _wait_for(dsn: str, server: subprocess.Popen[bytes]) -> None:
+def _answering(command: list[str], dsn: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a server until one answers: it ends at once while processes of a killed one still have its memory."""
+    server: subprocess.Popen[bytes] = subprocess.Popen(command, **_options(folder))
     for _ in range(6000):
         try:
             psycopg.connect(dsn).close()
-            return
+            return server
         except psycopg.OperationalError:
-            assert server.poll() is None, "the server stopped"
+            if server.poll() is not None:
+                server = subprocess.Popen(command, **_options(folder))
             time.sleep(0.05)
+    server.kill()
     raise TimeoutError("the server does not answer")
 
 
